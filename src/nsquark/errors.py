@@ -1,0 +1,117 @@
+"""The error types: whose fault it was, and whether the connection lives on.
+
+Every error that NSQ's protocol knows is a `ProtocolError` with NSQ's code; there is one subclass per code,
+so that code reads `raise BadTopic(...)` and a client library finds the code by the type.
+"""
+
+from __future__ import annotations
+
+
+class NsquarkError(Exception):
+    """The root of everything nsquark raises on purpose."""
+
+
+class ProtocolError(NsquarkError):
+    """An error frame: `code`, one space, `description`. A fatal one ends the connection."""
+
+    code = "E_INVALID"
+    fatal = True
+
+    def __init__(self, description: str | bytes) -> None:
+        super().__init__(description)
+        self.description = description.encode() if isinstance(description, str) else description
+
+    def pack(self) -> bytes:
+        """The data of the error frame."""
+        return self.code.encode() + b" " + self.description
+
+    def __str__(self) -> str:
+        return self.pack().decode("utf-8", "backslashreplace")
+
+
+class Invalid(ProtocolError):
+    code = "E_INVALID"
+
+
+class BadBody(ProtocolError):
+    code = "E_BAD_BODY"
+
+
+class BadTopic(ProtocolError):
+    code = "E_BAD_TOPIC"
+
+
+class BadChannel(ProtocolError):
+    code = "E_BAD_CHANNEL"
+
+
+class BadMessage(ProtocolError):
+    code = "E_BAD_MESSAGE"
+
+
+class BadProtocol(ProtocolError):
+    """The wrong magic. The only error without a description."""
+
+    code = "E_BAD_PROTOCOL"
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+
+    def pack(self) -> bytes:
+        return self.code.encode()
+
+
+class PubFailed(ProtocolError):
+    code = "E_PUB_FAILED"
+
+
+class MpubFailed(ProtocolError):
+    code = "E_MPUB_FAILED"
+
+
+class DpubFailed(ProtocolError):
+    code = "E_DPUB_FAILED"
+
+
+class SubFailed(ProtocolError):
+    code = "E_SUB_FAILED"
+
+
+class IdentifyFailed(ProtocolError):
+    code = "E_IDENTIFY_FAILED"
+
+
+class AuthDisabled(ProtocolError):
+    code = "E_AUTH_DISABLED"
+
+
+class FinFailed(ProtocolError):
+    code = "E_FIN_FAILED"
+    fatal = False
+
+
+class ReqFailed(ProtocolError):
+    code = "E_REQ_FAILED"
+    fatal = False
+
+
+class TouchFailed(ProtocolError):
+    code = "E_TOUCH_FAILED"
+    fatal = False
+
+
+class ConnectionLost(NsquarkError, ConnectionError):
+    """The other side went away."""
+
+
+class UsageError(NsquarkError):
+    """A mistake of our caller, such as a message answered twice."""
+
+
+class LogCorrupt(NsquarkError):
+    """A topic log does not read as it was written."""
+
+    def __init__(self, segment: str, offset: int, what: str) -> None:
+        super().__init__(f"{segment} at offset {offset}: {what}")
+        self.segment = segment
+        self.offset = offset

@@ -1,0 +1,368 @@
+"""nsqd's options: every flag of NSQ 1.3.0 and our own, and the checks that need nothing but them.
+
+Durations are float seconds. `validate` and `fill_in` turn given values into effective ones.
+"""
+
+# ruff: noqa: RUF009 - `flag` makes a dataclasses.field, so that no default is shared
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsquark.flags import (
+    BOOL,
+    DURATION,
+    FLOATS,
+    INT,
+    LOG_LEVEL,
+    STRING,
+    STRINGS,
+    FlagSet,
+    Kind,
+    StartError,
+    flag,
+)
+from nsquark.gotext import format_value, parse_bool, parse_int, quote
+
+
+class TlsRequired(enum.IntEnum):
+    """Who must use TLS. Counts as true if anybody must."""
+
+    NOBODY = 0
+    TCP = 1  # `tcp-https`: plain HTTP stays open
+    EVERYBODY = 2
+
+
+class TlsRequiredKind(Kind):
+    word = ""
+    boolean = True
+
+    def parse(self, text: str, so_far: Any) -> TlsRequired:
+        if text.lower() == "tcp-https":
+            return TlsRequired.TCP
+        return TlsRequired.EVERYBODY if parse_bool(text.lower()) else TlsRequired.NOBODY
+
+    def coerce(self, value: object) -> TlsRequired:
+        return self.parse(format_value(value), None)
+
+    def config_value(self, value: TlsRequired) -> int:
+        return int(value)
+
+
+# The numbers of the protocol, which are also those of ssl.TLSVersion.
+TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
+DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
+
+
+class TlsVersionKind(Kind):
+    def parse(self, text: str, so_far: Any) -> int:
+        word = text.lower()
+        if not word:
+            return DEFAULT_TLS_VERSION
+        if word not in TLS_VERSIONS:
+            raise ValueError(f"unknown tlsVersionOption {quote(word)}")
+        return TLS_VERSIONS[word]
+
+    def coerce(self, value: object) -> int:
+        return self.parse(format_value(value), None)
+
+    def default_shown(self, value: int) -> str:
+        return next(word for word, number in TLS_VERSIONS.items() if number == value)
+
+
+class WorkerIdKind(Kind):
+    """A boolean since NSQ 1.0, and a number before: as such it still says which node this is."""
+
+    word = ""
+    boolean = True
+
+    def parse(self, text: str, so_far: Any) -> bool | int:
+        try:
+            return parse_int(text)
+        except ValueError:
+            return bool(BOOL.parse(text, so_far))
+
+
+def _host_name() -> str:
+    return os.uname().nodename
+
+
+def _default_node_id() -> int:
+    from hashlib import md5
+    from zlib import crc32
+
+    return crc32(md5(_host_name().encode(), usedforsecurity=False).digest()) % 1024
+
+
+# Without repr and eq: nobody needs them, and making them is most of the import.
+@dataclass(slots=True, repr=False, eq=False)
+class Options:
+    """A field per flag, named as the flag with `_` for `-`."""
+
+    version: bool = flag(BOOL, False, "print version string", key=None)
+    config: str = flag(STRING, "", "path to config file", key=None)
+    verbose: bool = flag(
+        BOOL,
+        False,
+        "deprecated: has no effect",
+        key=None,
+        deprecated="it has no effect, use --log-level=debug",
+    )
+    worker_id: bool = flag(
+        WorkerIdKind(), False, "deprecated: use --node-id", key=None, deprecated="use --node-id"
+    )
+    log_level: str = flag(LOG_LEVEL, "info", "set log verbosity: debug, info, warn, error, or fatal")
+    log_prefix: str = flag(STRING, "[nsqd] ", "log message prefix")
+    node_id: int = flag(
+        INT,
+        _default_node_id,
+        "unique part for message IDs, (int) in range [0,1024)",
+        key="id",
+    )
+
+    # Addresses.
+    tcp_address: str = flag(
+        STRING,
+        "0.0.0.0:4150",
+        "address to listen on for TCP clients (<addr>:<port> or unix socket path)",
+    )
+    http_address: str = flag(
+        STRING,
+        "0.0.0.0:4151",
+        "address to listen on for HTTP clients (<addr>:<port> or unix socket path; empty: none)",
+    )
+    https_address: str = flag(
+        STRING,
+        "0.0.0.0:4152",
+        "address to listen on for HTTPS clients (<addr>:<port>), used only with a certificate",
+    )
+    broadcast_address: str = flag(
+        STRING, _host_name, "address that will be registered with lookupd (defaults to the OS hostname)"
+    )
+    broadcast_tcp_port: int = flag(
+        INT,
+        0,
+        "TCP port that will be registered with lookupd (defaults to the one listened on)",
+    )
+    broadcast_http_port: int = flag(
+        INT,
+        0,
+        "HTTP port that will be registered with lookupd (defaults to the one listened on)",
+    )
+    lookupd_tcp_address: list[str] = flag(
+        STRINGS,
+        list,
+        "lookupd TCP address (may be given multiple times)",
+        key="nsqlookupd_tcp_addresses",
+        go_name="NSQLookupdTCPAddresses",
+    )
+    auth_http_address: list[str] = flag(
+        STRINGS,
+        list,
+        "<addr>:<port> or a full URL to query an auth server (may be given multiple times)",
+        key="auth_http_addresses",
+    )
+    auth_http_request_method: str = flag(
+        STRING, "get", "HTTP method to use for auth server requests: get or post"
+    )
+    http_client_connect_timeout: float = flag(DURATION, 2.0, "timeout for HTTP connect")
+    http_client_request_timeout: float = flag(DURATION, 5.0, "timeout for HTTP request")
+
+    # The log of each topic.
+    data_path: str = flag(STRING, "", "path to store messages (defaults to the working directory)")
+    mem_queue_size: int = flag(INT, 10000, "number of messages to keep in memory (per topic/channel)")
+    max_bytes_per_file: int = flag(INT, 104857600, "number of bytes per file before rolling")
+    sync_every: int = flag(INT, 2500, "number of messages per fsync")
+    sync_timeout: float = flag(DURATION, 2.0, "duration of time per fsync")
+    retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
+    retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
+    queue_scan_worker_pool_max: int = flag(
+        INT, 4, "max concurrency for checking in-flight and deferred message timeouts"
+    )
+    queue_scan_selection_count: int = flag(
+        INT, 20, "number of channels to check per cycle for in-flight and deferred timeouts"
+    )
+
+    # Messages and commands.
+    msg_timeout: float = flag(DURATION, 60.0, "default duration to wait before auto-requeing a message")
+    max_msg_timeout: float = flag(DURATION, 900.0, "maximum duration before a message will timeout")
+    max_msg_size: int = flag(INT, 1048576, "maximum size of a single message in bytes")
+    max_body_size: int = flag(INT, 5242880, "maximum size of a single command body")
+    max_req_timeout: float = flag(DURATION, 3600.0, "maximum requeuing timeout for a message")
+
+    # What clients may ask for.
+    max_heartbeat_interval: float = flag(
+        DURATION, 60.0, "maximum client configurable duration of time between client heartbeats"
+    )
+    max_rdy_count: int = flag(INT, 2500, "maximum RDY count for a client")
+    max_output_buffer_size: int = flag(
+        INT, 65536, "maximum client configurable size (in bytes) for a client output buffer"
+    )
+    max_output_buffer_timeout: float = flag(
+        DURATION, 30.0, "maximum client configurable duration of time between flushing to a client"
+    )
+    min_output_buffer_timeout: float = flag(
+        DURATION, 0.025, "minimum client configurable duration of time between flushing to a client"
+    )
+    output_buffer_timeout: float = flag(
+        DURATION, 0.25, "default duration of time between flushing data to clients"
+    )
+    max_channel_consumers: int = flag(
+        INT, 0, "maximum channel consumer connection count per nsqd instance (0: unlimited)"
+    )
+
+    # Statistics.
+    statsd_address: str = flag(STRING, "", "UDP <addr>:<port> of a statsd daemon for pushing stats")
+    statsd_prefix: str = flag(
+        STRING, "nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)"
+    )
+    statsd_interval: float = flag(DURATION, 60.0, "duration between pushing to statsd")
+    statsd_mem_stats: bool = flag(BOOL, True, "toggle sending memory and GC stats to statsd")
+    statsd_udp_packet_size: int = flag(INT, 508, "the size in bytes of statsd UDP packets")
+    statsd_exclude_ephemeral: bool = flag(
+        BOOL, False, "skip ephemeral topics and channels when sending stats to statsd"
+    )
+    e2e_processing_latency_percentile: list[float] = flag(
+        FLOATS,
+        list,
+        "message processing time percentiles (as float (0, 1.0]) to track (repeatable or comma separated)",
+        key="e2e_processing_latency_percentiles",
+    )
+    e2e_processing_latency_window_time: float = flag(
+        DURATION,
+        600.0,
+        "calculate end to end latency quantiles for this duration of time",
+    )
+
+    # TLS and compression.
+    tls_cert: str = flag(STRING, "", "path to certificate file")
+    tls_key: str = flag(STRING, "", "path to key file")
+    tls_client_auth_policy: str = flag(
+        STRING, "", "client certificate auth policy ('require' or 'require-verify')"
+    )
+    tls_root_ca_file: str = flag(STRING, "", "path to certificate authority file")
+    tls_required: TlsRequired = flag(
+        TlsRequiredKind(), TlsRequired.NOBODY, "require TLS for client connections (true, false, tcp-https)"
+    )
+    tls_min_version: int = flag(
+        TlsVersionKind(),
+        DEFAULT_TLS_VERSION,
+        "minimum TLS version acceptable ('tls1.0', 'tls1.1', 'tls1.2', or 'tls1.3')",
+    )
+    deflate: bool = flag(
+        BOOL, True, "enable deflate feature negotiation (client compression)", go_name="DeflateEnabled"
+    )
+    max_deflate_level: int = flag(
+        INT, 6, "max deflate compression level a client can negotiate (> values == > nsqd CPU usage)"
+    )
+    snappy: bool = flag(
+        BOOL, True, "enable snappy feature negotiation (client compression)", go_name="SnappyEnabled"
+    )
+
+    # Experiments.
+    topology_region: str = flag(STRING, "", "region of this nsqd, for topology aware consumption")
+    topology_zone: str = flag(STRING, "", "zone of this nsqd, for topology aware consumption")
+    enable_experiment: list[str] = flag(
+        STRINGS,
+        list,
+        "enable an experimental feature: topology-aware-consumption (may be given multiple times)",
+        go_name="Experiments",
+    )
+
+    # What to log once there is a log.
+    warnings: list[str] = field(default_factory=list)
+
+    def config_value(self, key: str) -> object:
+        """The effective value as `/config/<key>` answers it: text for strings, otherwise ready for JSON.
+
+        Raises KeyError for what is no key of the config file.
+        """
+        found = FLAGS.keys[key]
+        return found.kind.config_value(getattr(self, found.field))
+
+    def fill_in(self, tcp_port: int, http_port: int) -> None:
+        """Complete what depends on the ports we listen on (0 for none): broadcast ports and statsd prefix."""
+        self.broadcast_tcp_port = self.broadcast_tcp_port or tcp_port
+        self.broadcast_http_port = self.broadcast_http_port or http_port
+        if self.statsd_prefix:
+            host = self.broadcast_address
+            host = f"[{host}]" if ":" in host else host
+            node = f"{host}:{self.broadcast_http_port}".replace(".", "_").replace(":", "_")
+            self.statsd_prefix = self.statsd_prefix.replace("%s", node).removesuffix(".") + "."
+
+
+FLAGS = FlagSet(
+    "nsqd",
+    Options,
+    renamed={"max-message-size": "max-msg-size"},
+    checked_first=("tls_required", "tls_min_version", "log_level"),
+)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options of a command line, without the program's name. Raises StartError (see `flags.report`)."""
+    line = FLAGS.parse(argv)
+    worker_id = line.values.pop("worker_id", False)
+    if not isinstance(worker_id, bool):
+        line.values.setdefault("node_id", worker_id)
+    options = FLAGS.build(line)
+    options.warnings = line.warnings
+    if line.rest:
+        options.warnings.append(f"ignored, since flags end at the first other word: {' '.join(line.rest)}")
+    return options
+
+
+def validate(
+    options: Options,
+    build_tls: Callable[[Options], object] | None = None,
+    build_client_tls: Callable[[Options], object] | None = None,
+) -> None:
+    """Refuse, as StartError, what nsqd cannot run with; the first reason in NSQ's order is told.
+
+    The two callbacks load certificates where that order has them, and raise what they find wrong:
+    `build_tls` if there is a certificate or key, `build_client_tls` if there is a CA file.
+    """
+    _require(1 <= options.max_deflate_level <= 9, "--max-deflate-level must be [1,9]")
+    _require(0 <= options.node_id < 1024, "--node-id must be [0,1024)")
+    # Whoever wants to see certificates wants TLS.
+    if options.tls_client_auth_policy and not options.tls_required:
+        options.tls_required = TlsRequired.EVERYBODY
+    tls = bool(options.tls_cert or options.tls_key)
+    if tls and build_tls:
+        build_tls(options)
+    _require(
+        tls or not options.tls_required, "cannot require TLS client connections without TLS key and cert"
+    )
+    if options.tls_root_ca_file and build_client_tls:
+        build_client_tls(options)
+    _require(
+        options.auth_http_request_method in ("get", "post"), "--auth-http-request-method must be post or get"
+    )
+    for percentile in options.e2e_processing_latency_percentile:
+        _require(
+            0 < percentile <= 1, f"invalid E2E processing latency percentile: {format_value(percentile)}"
+        )
+    _validate_further(options)
+
+
+def _validate_further(options: Options) -> None:
+    """What NSQ 1.3.0 starts with, only to crash or hang later; and our own flags."""
+    _require(options.mem_queue_size >= 0, "--mem-queue-size must be >= 0")
+    _require(options.max_bytes_per_file > 0, "--max-bytes-per-file must be > 0")
+    _require(options.sync_timeout > 0, "--sync-timeout must be > 0")
+    _require(options.statsd_interval > 1 or not options.statsd_address, "--statsd-interval must be > 1s")
+    _require(
+        options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
+        "--e2e-processing-latency-window-time must be > 0",
+    )
+    _require(options.retention_bytes >= 0, "--retention-bytes must be >= 0")
+    _require(options.retention_time >= 0, "--retention-time must be >= 0")
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise StartError(f"failed to instantiate nsqd - {otherwise}")
