@@ -1,0 +1,59 @@
+"""The compiled hot path and its pure twin; `NSQUARK_PURE=1` asks for the twin.
+
+The kernel knows bytes and integers only: runs of commands, runs of message frames, batches of the log.
+"""
+
+import os
+
+from .pure import Batch, Buffer
+
+if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
+    try:
+        from .fast import (
+            BatchWriter,
+            crc32c,
+            find_message,
+            frame_ends,
+            gather,
+            scan_batches,
+            scan_fins,
+            scan_mpub,
+            scan_pubs,
+            with_attempts,
+        )
+
+        COMPILED = True
+    except ImportError:
+        COMPILED = False
+else:
+    COMPILED = False
+
+if not COMPILED:
+    from .pure import (  # type: ignore[assignment]
+        BatchWriter,
+        crc32c,
+        find_message,
+        frame_ends,
+        gather,
+        scan_batches,
+        scan_fins,
+        scan_mpub,
+        scan_pubs,
+        with_attempts,
+    )
+
+__all__ = [
+    "COMPILED",
+    "Batch",
+    "BatchWriter",
+    "Buffer",
+    "crc32c",
+    "find_message",
+    "frame_ends",
+    "gather",
+    "scan_batches",
+    "scan_fins",
+    "scan_mpub",
+    "scan_pubs",
+    "with_attempts",
+]

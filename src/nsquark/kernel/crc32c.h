@@ -1,0 +1,69 @@
+/* CRC-32C (Castagnoli), with the processor's instruction where it has one and a table where not. */
+#ifndef NSQUARK_CRC32C_H
+#define NSQUARK_CRC32C_H
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static uint32_t crc32c_table[8][256];
+
+static void crc32c_init(void) {
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t crc = n;
+        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >> 1) ^ 0x82F63B78u : crc >> 1;
+        crc32c_table[0][n] = crc;
+    }
+    for (uint32_t n = 0; n < 256; n++)
+        for (int row = 1; row < 8; row++)
+            crc32c_table[row][n] = (crc32c_table[row - 1][n] >> 8) ^ crc32c_table[0][crc32c_table[row - 1][n] & 0xFF];
+}
+
+static uint32_t crc32c_portable(uint32_t crc, const uint8_t *p, size_t n) {
+    for (; n >= 8; n -= 8, p += 8) {
+        crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        crc = crc32c_table[7][crc & 0xFF] ^ crc32c_table[6][crc >> 8 & 0xFF] ^ crc32c_table[5][crc >> 16 & 0xFF] ^
+              crc32c_table[4][crc >> 24] ^ crc32c_table[3][p[4]] ^ crc32c_table[2][p[5]] ^ crc32c_table[1][p[6]] ^
+              crc32c_table[0][p[7]];
+    }
+    while (n--) crc = (crc >> 8) ^ crc32c_table[0][(crc ^ *p++) & 0xFF];
+    return crc;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("sse4.2"))) static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *p, size_t n) {
+    uint64_t wide = crc, word;
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        wide = __builtin_ia32_crc32di(wide, word);
+    }
+    crc = (uint32_t)wide;
+    while (n--) crc = __builtin_ia32_crc32qi(crc, *p++);
+    return crc;
+}
+static int crc32c_has_hardware(void) { return __builtin_cpu_supports("sse4.2"); }
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *p, size_t n) {
+    uint64_t word;
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        crc = __crc32cd(crc, word);
+    }
+    while (n--) crc = __crc32cb(crc, *p++);
+    return crc;
+}
+static int crc32c_has_hardware(void) { return 1; }
+#else
+static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *p, size_t n) { return crc32c_portable(crc, p, n); }
+static int crc32c_has_hardware(void) { return 0; }
+#endif
+
+static uint32_t crc32c_of(const uint8_t *p, size_t n) {
+    static int kind = -1;
+    if (kind < 0) {
+        crc32c_init();
+        kind = crc32c_has_hardware();
+    }
+    return ~(kind ? crc32c_hardware(~0u, p, n) : crc32c_portable(~0u, p, n));
+}
+#endif

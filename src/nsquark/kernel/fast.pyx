@@ -1,0 +1,517 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The compiled kernel. `pure` says what each function does; here is only how it does it fast.
+
+Every function takes a buffer of its caller, holds it for the length of the call (`View`), and checks against
+`end`, cut to the buffer's length, before it touches a byte.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from "crc32c.h":
+    uint32_t crc32c_of(const uint8_t *p, size_t n) nogil
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline uint32_t nq_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
+    static inline uint64_t nq_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
+    static inline void nq_put32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
+    static inline void nq_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "the compiled kernel is for little-endian machines; use the pure one"
+    #endif
+    static uint8_t nq_digit[256];   /* the value of a hex digit, 0xFF for anything else */
+    static char nq_pair[512];       /* the two hex digits of each byte */
+    static void nq_init(void) {
+        static const char digits[] = "0123456789abcdef";
+        memset(nq_digit, 0xFF, sizeof nq_digit);
+        for (int i = 0; i < 16; i++) nq_digit[(uint8_t)digits[i]] = i;
+        for (int i = 0; i < 256; i++) { nq_pair[2 * i] = digits[i >> 4]; nq_pair[2 * i + 1] = digits[i & 15]; }
+    }
+    static inline int nq_parse_id(const uint8_t *p, uint64_t *id) {
+        uint64_t v = 0;
+        uint8_t bad = 0;
+        for (int i = 0; i < 16; i++) { uint8_t d = nq_digit[p[i]]; bad |= d; v = v << 4 | (d & 15); }
+        *id = v;
+        return bad < 16;
+    }
+    static inline void nq_put_id(uint8_t *p, uint64_t id) {
+        for (int i = 0; i < 8; i++) memcpy(p + 2 * i, nq_pair + 2 * (uint8_t)(id >> (56 - 8 * i)), 2);
+    }
+    """
+    uint32_t nq_get32(const uint8_t *p) nogil
+    uint64_t nq_get64(const uint8_t *p) nogil
+    void nq_put32(uint8_t *p, uint32_t v) nogil
+    void nq_put64(uint8_t *p, uint64_t v) nogil
+    void nq_init()
+    int nq_parse_id(const uint8_t *p, uint64_t *id) nogil
+    void nq_put_id(uint8_t *p, uint64_t id) nogil
+
+nq_init()
+
+cdef enum:
+    HEADER = 48
+    FRAME = 34
+    MAGIC = 0x4E514231  # NQB1; more than any frame's size field, as a body has less than 1 GiB
+    SLICE_FROM = 4096
+    COMPLETE = 0
+    SHORT = 1
+    BAD_COUNT = 2
+    BAD_SIZE = 3
+    TOO_BIG = 4
+    BODY_TOO_BIG = 5
+    IN_COUNT = 0
+    IN_SIZE = 1
+    IN_BODY = 2
+    MAX_BODY = 0x40000000
+
+
+cdef struct View:
+    Py_buffer buffer
+    const uint8_t *p
+    Py_ssize_t end
+
+
+cdef int hold(View *view, object data, Py_ssize_t start, Py_ssize_t end) except -1:
+    PyObject_GetBuffer(data, &view.buffer, PyBUF_SIMPLE)
+    view.p = <const uint8_t *> view.buffer.buf
+    view.end = end if end < view.buffer.len else view.buffer.len
+    if start < 0:
+        PyBuffer_Release(&view.buffer)
+        raise ValueError(f"negative offset {start}")
+    return 0
+
+
+def crc32c(data, Py_ssize_t start, Py_ssize_t end):
+    cdef View view
+    cdef uint32_t crc
+    hold(&view, data, start, end)
+    crc = crc32c_of(view.p + start, <size_t> (view.end - start)) if view.end > start else 0
+    PyBuffer_Release(&view.buffer)
+    return crc
+
+
+def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
+    cdef View view
+    cdef const uint8_t *p
+    cdef uint64_t number = 0, first = 0, last = 0
+    cdef bint some = False
+    cdef list ranges = []
+    hold(&view, data, start, end)
+    try:
+        while view.end - start >= 21:
+            p = view.p + start
+            if memcmp(p, b"FIN ", 4) or p[20] != 10 or not nq_parse_id(p + 4, &number):
+                break
+            if not some:
+                some = True
+                first = number
+            elif number != last or last == 0:
+                ranges.append((first, <object> first + (last - first)))
+                first = number
+            last = number + 1
+            start += 21
+        if some:
+            ranges.append((first, <object> first + (last - first)))
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return start, ranges
+
+
+def scan_pubs(data, Py_ssize_t start, Py_ssize_t end, int64_t max_size):
+    cdef View view
+    cdef const uint8_t *p
+    cdef const uint8_t *line
+    cdef const void *found
+    cdef Py_ssize_t length = 0, count = 0
+    cdef int32_t size
+    hold(&view, data, start, end)
+    try:
+        if view.end - start < 4:
+            return start, 0, 0
+        line = view.p + start
+        found = memchr(line, 10, <size_t> min(view.end - start, 80))
+        if found == NULL or memcmp(line, b"PUB ", 4):
+            return start, 0, 0
+        length = <const uint8_t *> found - line + 1
+        while view.end - start >= length + 4:
+            p = view.p + start
+            if count and memcmp(p, line, <size_t> length):
+                break
+            size = <int32_t> nq_get32(p + length)
+            if size <= 0 or size > max_size or view.end - start - length - 4 < size:
+                break
+            start += length + 4 + size
+            count += 1
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return start, count, length
+
+
+def scan_mpub(data, Py_ssize_t start, Py_ssize_t end, int64_t max_msg_size, int64_t max_body_size,
+              int64_t index, Py_ssize_t offset):
+    cdef View view
+    cdef int32_t count, size
+    cdef Py_ssize_t at
+    hold(&view, data, start, end)
+    try:
+        if view.end - start < 4:
+            return SHORT, start, 0, IN_COUNT
+        count = <int32_t> nq_get32(view.p + start)
+        if count <= 0 or count > (max_body_size - 4) // 5:
+            return BAD_COUNT, start, 0, count
+        at = start + (offset if offset else 4)
+        while index < count:
+            if view.end - at < 4:
+                return SHORT, at, index, IN_SIZE
+            size = <int32_t> nq_get32(view.p + at)
+            if size <= 0:
+                return BAD_SIZE, at, index, size
+            if size > max_msg_size:
+                return TOO_BIG, at, index, size
+            if at + 4 + size - start > max_body_size:
+                return BODY_TOO_BIG, at, index, at + 4 + size - start
+            if view.end - at - 4 < size:
+                return SHORT, at, index, IN_BODY
+            at += 4 + size
+            index += 1
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return COMPLETE, at, count, 0
+
+
+cdef class BatchWriter:
+    # Owns its buffer; `take` copies out of it, so the memory stays warm from turn to turn.
+    cdef uint8_t *data
+    cdef size_t used, room
+    cdef Py_ssize_t batch
+    cdef int64_t due
+    cdef uint64_t batch_position
+    cdef public uint64_t position, next_id
+    cdef readonly Py_ssize_t count
+
+    def __cinit__(self, uint64_t position, uint64_t next_id):
+        self.data = NULL
+        self.used = self.room = 0
+        self.batch = -1
+        self.position = position
+        self.next_id = next_id
+        self.count = 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.data)
+
+    @property
+    def size(self):
+        return self.used
+
+    cdef int reserve(self, size_t more) except -1:
+        cdef size_t room
+        cdef uint8_t *data
+        if self.used + more <= self.room:
+            return 0
+        room = self.room * 2 if self.room * 2 > self.used + more else self.used + more + 256
+        data = <uint8_t *> PyMem_Realloc(self.data, room)
+        if data == NULL:
+            raise MemoryError
+        self.data = data
+        self.room = room
+        return 0
+
+    cdef int open_batch(self, int64_t timestamp, int64_t due) except -1:
+        cdef uint8_t *p
+        if self.batch >= 0 and self.due != due:
+            self.seal()
+        if self.batch < 0:
+            self.reserve(HEADER)
+            p = self.data + self.used
+            nq_put32(p, MAGIC)
+            nq_put64(p + 16, self.position)
+            nq_put64(p + 24, self.next_id)
+            nq_put64(p + 32, <uint64_t> timestamp)
+            nq_put64(p + 40, <uint64_t> due)
+            self.batch = <Py_ssize_t> self.used
+            self.batch_position = self.position
+            self.due = due
+            self.used += HEADER
+        return 0
+
+    cdef int seal(self) except -1:
+        cdef uint8_t *p
+        cdef size_t length
+        if self.batch < 0:
+            return 0
+        p = self.data + self.batch
+        length = self.used - <size_t> self.batch
+        if length > 0xFFFFFFFF:
+            raise OverflowError("a batch of 4 GiB or more")
+        nq_put32(p + 8, <uint32_t> length)
+        nq_put32(p + 12, <uint32_t> (self.position - self.batch_position))
+        nq_put32(p + 4, crc32c_of(p + 8, length - 8))
+        self.batch = -1
+        return 0
+
+    cdef void add(self, const uint8_t *body, uint32_t size, uint64_t timestamp) noexcept:
+        # the caller has reserved FRAME + size bytes
+        cdef uint8_t *p = self.data + self.used
+        nq_put32(p, size + 30)
+        nq_put32(p + 4, 2)
+        nq_put64(p + 8, timestamp)
+        p[16] = 0
+        p[17] = 1
+        nq_put_id(p + 18, self.next_id)
+        memcpy(p + FRAME, body, size)
+        self.used += FRAME + size
+        self.position += 1
+        self.next_id += 1
+        self.count += 1
+
+    def renumber(self, uint64_t position, uint64_t next_id):
+        self.seal()
+        self.position = position
+        self.next_id = next_id
+
+    def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
+        return self.add_run(data, start, count, line, timestamp)
+
+    def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp):
+        return self.add_run(data, start + 4, count, 0, timestamp)
+
+    cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
+        # `count` times: `line` bytes to pass over, a size, a body
+        cdef View view
+        cdef const uint8_t *p
+        cdef uint32_t size
+        cdef uint64_t total = 0
+        hold(&view, data, start, view_all())
+        try:
+            self.open_batch(timestamp, 0)
+            while count > 0:
+                if view.end - start < line + 4:
+                    raise ValueError("the run goes beyond the buffer")
+                p = view.p + start + line
+                size = nq_get32(p)
+                if size > MAX_BODY or view.end - start - line - 4 < <Py_ssize_t> size:
+                    raise ValueError("the run goes beyond the buffer")
+                self.reserve(FRAME + size)
+                self.add(p + 4, size, <uint64_t> timestamp)
+                start += line + 4 + size
+                total += size
+                count -= 1
+        finally:
+            PyBuffer_Release(&view.buffer)
+        return total
+
+    def add_bodies(self, bodies, int64_t timestamp, int64_t due):
+        cdef View view
+        cdef uint64_t total = 0
+        self.open_batch(timestamp, due)
+        for body in bodies:
+            hold(&view, body, 0, view_all())
+            try:
+                if view.end > MAX_BODY:
+                    raise OverflowError("a body of more than 1 GiB")
+                self.reserve(FRAME + <size_t> view.end)
+                self.add(view.p, <uint32_t> view.end, <uint64_t> timestamp)
+                total += <uint64_t> view.end
+            finally:
+                PyBuffer_Release(&view.buffer)
+        return total
+
+    def take(self):
+        cdef bytes data
+        self.seal()
+        data = PyBytes_FromStringAndSize(<char *> self.data, <Py_ssize_t> self.used)
+        self.used = 0
+        self.count = 0
+        if self.room > 1048576:  # a rare giant is given back
+            PyMem_Free(self.data)
+            self.data = NULL
+            self.room = 0
+        return data
+
+
+cdef inline Py_ssize_t view_all():
+    return <Py_ssize_t> 0x7FFFFFFFFFFFFFFF
+
+
+def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want, int64_t max_bytes):
+    cdef View view
+    cdef const uint8_t *p
+    cdef uint8_t *out
+    cdef Py_ssize_t at = start, frame, begin = start
+    cdef int64_t count = 0, total = 0, size, number = 0
+    cdef uint64_t first = 0, expected = 0
+    cdef bint crossed = False
+    hold(&view, data, start, end)
+    try:
+        while count < want:
+            frame = at
+            if remaining == 0:
+                if view.end - at < HEADER + FRAME:
+                    break
+                p = view.p + at
+                number = nq_get32(p + 12)
+                if nq_get32(p) != MAGIC or nq_get64(p + 40) != 0 or number == 0:
+                    break
+                if count and nq_get64(p + 24) != expected:
+                    break
+                frame = at + HEADER
+            elif view.end - at < FRAME:
+                break
+            size = <int64_t> nq_get32(view.p + frame) + 4
+            if size < FRAME or view.end - frame < size or (count and total + size > max_bytes):
+                break
+            if count == 0:
+                if not nq_parse_id(view.p + frame + 18, &first):
+                    break
+                expected = first
+                begin = frame
+            if remaining == 0:
+                if count:
+                    crossed = True
+                remaining = number
+            at = frame + size
+            remaining -= 1
+            expected += 1
+            count += 1
+            total += size
+        if count == 0:
+            return b"", 0, -1, start, remaining
+        if not crossed:
+            if total >= SLICE_FROM:
+                return memoryview(data)[begin:at], count, first, at, remaining
+            return PyBytes_FromStringAndSize(<char *> view.p + begin, at - begin), count, first, at, remaining
+        result = PyBytes_FromStringAndSize(NULL, total)
+        out = <uint8_t *> PyBytes_AS_STRING(result)
+        copy_frames(view.p, begin, at, total, out)
+        return result, count, first, at, remaining
+    finally:
+        PyBuffer_Release(&view.buffer)
+
+
+cdef void copy_frames(const uint8_t *p, Py_ssize_t at, Py_ssize_t stop, int64_t total, uint8_t *out) noexcept:
+    # gather() has walked [at, stop) before, so every frame and header in it is whole
+    cdef Py_ssize_t piece = at
+    while True:
+        if at < stop and nq_get32(p + at) != MAGIC:
+            at += <Py_ssize_t> nq_get32(p + at) + 4
+            continue
+        if total < at - piece:
+            return
+        memcpy(out, p + piece, <size_t> (at - piece))
+        out += at - piece
+        total -= at - piece
+        if at >= stop:
+            return
+        at += HEADER
+        piece = at
+
+
+def frame_ends(frames):
+    cdef View view
+    cdef Py_ssize_t at = 0
+    cdef list ends = []
+    hold(&view, frames, 0, view_all())
+    try:
+        while at + 4 <= view.end:
+            at += <Py_ssize_t> nq_get32(view.p + at) + 4
+            ends.append(at)
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return ends
+
+
+def with_attempts(frames, int64_t attempts):
+    cdef bytes result = bytes(frames)  # a copy, unless it was bytes already
+    cdef Py_ssize_t at = 0, end = len(result)
+    cdef uint8_t *p
+    if frames is result:
+        result = PyBytes_FromStringAndSize(PyBytes_AS_STRING(frames), end)
+    p = <uint8_t *> PyBytes_AS_STRING(result)
+    while at + FRAME <= end:
+        p[at + 16] = (attempts >> 8) & 0xFF
+        p[at + 17] = attempts & 0xFF
+        at += <Py_ssize_t> nq_get32(p + at) + 4
+    return result
+
+
+def scan_batches(data, Py_ssize_t start, Py_ssize_t end, bint verify, Py_ssize_t stride):
+    cdef View view
+    cdef const uint8_t *p
+    cdef int64_t length, count, due
+    cdef uint64_t position, expected = 0
+    cdef Py_ssize_t marked = -stride
+    cdef bint some = False
+    cdef list marks = []
+    last = None
+    hold(&view, data, start, end)
+    try:
+        while True:
+            if view.end - start < HEADER:
+                return start, HEADER, marks, last
+            p = view.p + start
+            length = nq_get32(p + 8)
+            count = nq_get32(p + 12)
+            position = nq_get64(p + 16)
+            if nq_get32(p) != MAGIC or length < HEADER + FRAME or count == 0 or count > length // FRAME:
+                return start, 0, marks, last
+            if some and position != expected:
+                return start, 0, marks, last
+            if view.end - start < length:
+                return start, length, marks, last
+            if verify and crc32c_of(p + 8, <size_t> length - 8) != nq_get32(p + 4):
+                return start, 0, marks, last
+            due = <int64_t> nq_get64(p + 40)
+            last = (start, length, count, position, nq_get64(p + 24), <int64_t> nq_get64(p + 32), due)
+            if due or start - marked >= stride:
+                marks.append(last)
+                marked = start
+            some = True
+            expected = position + count
+            start += length
+    finally:
+        PyBuffer_Release(&view.buffer)
+
+
+def find_message(data, Py_ssize_t start, Py_ssize_t end, uint64_t position):
+    cdef View view
+    cdef const uint8_t *p
+    cdef int64_t length, count, size, skip
+    cdef uint64_t first
+    cdef Py_ssize_t at = start, frame
+    hold(&view, data, start, end)
+    try:
+        while True:
+            if view.end - at < HEADER:
+                return -1, 0, at - start + HEADER
+            p = view.p + at
+            length = nq_get32(p + 8)
+            count = nq_get32(p + 12)
+            first = nq_get64(p + 16)
+            if nq_get32(p) != MAGIC or position < first or length < HEADER:
+                return -1, 0, 0
+            if position == first:
+                return at, 0, 0
+            if position < first + <uint64_t> count:
+                skip = <int64_t> (position - first)
+                frame = at + HEADER
+                while skip > 0:
+                    if view.end - frame < 4:
+                        break
+                    size = <int64_t> nq_get32(view.p + frame) + 4
+                    if size < FRAME or view.end - frame < size:
+                        break
+                    frame += size
+                    skip -= 1
+                if skip:
+                    return -1, 0, at - start + length if view.end - at < length else 0
+                return frame, count - <int64_t> (position - first), 0
+            at += length
+    finally:
+        PyBuffer_Release(&view.buffer)

@@ -1,0 +1,532 @@
+"""The kernel's twins: each against known values, and against each other on whatever bytes there are."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import struct
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsquark import kernel
+from nsquark.kernel import pure
+from nsquark.kernel.pure import (
+    BAD_COUNT,
+    BAD_SIZE,
+    BODY_TOO_BIG,
+    COMPLETE,
+    IN_BODY,
+    IN_COUNT,
+    IN_SIZE,
+    SHORT,
+    SLICE_FROM,
+    TOO_BIG,
+)
+
+fast: Any = importlib.import_module("nsquark.kernel.fast") if kernel.COMPILED else None
+
+TWINS = [pure, fast] if fast else [pure]
+LAST_ID = 2**64 - 1
+HEADER, FRAME = 48, 34
+
+each_twin = pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__name__.rpartition(".")[2])
+agree = pytest.mark.skipif(fast is None, reason="the compiled kernel is not in use")
+
+
+# ---- known values
+
+
+@each_twin
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (b"a", 0xC1D04330),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ],
+)
+def test_crc32c_has_the_values_of_rfc_3720(twin: ModuleType, data: bytes, crc: int) -> None:
+    assert twin.crc32c(data, 0, len(data)) == crc
+    assert twin.crc32c(b"xx" + data + b"yyy", 2, 2 + len(data)) == crc
+
+
+@each_twin
+def test_a_batch_is_laid_out_as_documented(twin: ModuleType) -> None:
+    writer = twin.BatchWriter(7, 0x1234)
+    assert writer.add_bodies([b"one", b"three"], 0x0102030405060708, 0x7000000000000001) == 8
+    assert (writer.position, writer.next_id, writer.count) == (9, 0x1236, 2)
+    data = writer.take()
+    assert data.hex(" ", 4).split(" ", 2)[0] == b"NQB1".hex()
+    assert data[8:16].hex() == "0000007c" + "00000002"  # length, count
+    assert data[16:24].hex() == "0000000000000007"  # position
+    assert data[24:32].hex() == "0000000000001234"  # first id
+    assert data[32:40].hex() == "0102030405060708"
+    assert data[40:48].hex() == "7000000000000001"
+    assert data[48:85] == (
+        bytes.fromhex("00000021 00000002 0102030405060708 0001") + b"0000000000001234" + b"one"
+    )
+    assert data[85:] == (
+        bytes.fromhex("00000023 00000002 0102030405060708 0001") + b"0000000000001235" + b"three"
+    )
+    assert len(data) == 0x7C
+    assert int.from_bytes(data[4:8], "big") == pure.crc32c(data, 8, len(data))
+
+
+@each_twin
+def test_fins_that_follow_each_other_make_one_range(twin: ModuleType) -> None:
+    data = fins(5, 6, 7, 9, 8, 9) + b"RDY 1\n"
+    assert twin.scan_fins(data, 0, len(data)) == (6 * 21, [(5, 8), (9, 10), (8, 10)])
+
+
+@each_twin
+def test_the_last_id_has_an_end_and_no_successor(twin: ModuleType) -> None:
+    data = fins(LAST_ID - 1, LAST_ID, 0, 1)
+    assert twin.scan_fins(data, 0, len(data)) == (len(data), [(LAST_ID - 1, 2**64), (0, 2)])
+
+
+@each_twin
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"FIN 000000000000000A\n",
+        b"FIN 00000000000000 1\n",
+        b"FIN 0x00000000000001\n",
+        b"FIN 00000000000000_1\n",
+        b"FIN 000000000000001\n\n",
+        b"FIN 0000000000000001\r\n",
+        b"fin 0000000000000001\n",
+        b"FIN 0000000000000001",
+        b"FIN\n",
+        b"",
+    ],
+)
+def test_what_is_no_plain_fin_ends_the_run(twin: ModuleType, line: bytes) -> None:
+    assert twin.scan_fins(line, 0, len(line)) == (0, [])
+    data = fins(3) + line
+    assert twin.scan_fins(data, 0, len(data)) == (21, [(3, 4)])
+
+
+@each_twin
+def test_pubs_with_one_line_make_one_run(twin: ModuleType) -> None:
+    data = pub(b"t", b"one") + pub(b"t", b"three") + pub(b"u", b"x")
+    length = len(b"PUB t\n")
+    assert twin.scan_pubs(data, 0, len(data), 5) == (2 * (length + 4) + 8, 2, length)
+    assert twin.scan_pubs(data, 0, len(data), 4) == (length + 4 + 3, 1, length)
+    assert twin.scan_pubs(data, 0, len(data), 2) == (0, 0, length)
+    writer = twin.BatchWriter(0, 0)
+    assert writer.add_pubs(data, 0, 2, length, 1) == 8
+    assert [body for _, body in messages(writer.take())] == [b"one", b"three"]
+
+
+@each_twin
+@pytest.mark.parametrize(("topic", "count"), [(b"t" * 75, 1), (b"t" * 76, 0)])
+def test_a_long_line_is_left_to_the_parser(twin: ModuleType, topic: bytes, count: int) -> None:
+    data = pub(topic, b"one")
+    assert twin.scan_pubs(data, 0, len(data), 100)[1] == count
+
+
+@each_twin
+def test_an_mpub_body_is_judged_as_far_as_it_is_there(twin: ModuleType) -> None:
+    body = mpub(b"one", b"three")
+    verdicts = [twin.scan_mpub(body, 0, end, 5, 100, 0, 0) for end in range(len(body) + 1)]
+    assert verdicts[:4] == [(SHORT, 0, 0, IN_COUNT)] * 4
+    assert verdicts[4:8] == [(SHORT, 4, 0, IN_SIZE)] * 4
+    assert verdicts[8:11] == [(SHORT, 4, 0, IN_BODY)] * 3
+    assert verdicts[11:15] == [(SHORT, 11, 1, IN_SIZE)] * 4
+    assert verdicts[15:20] == [(SHORT, 11, 1, IN_BODY)] * 5
+    assert verdicts[20:] == [(COMPLETE, 20, 2, 0)]
+    writer = twin.BatchWriter(0, 0)
+    assert writer.add_mpub(body, 0, 2, 1) == 8
+    assert [body for _, body in messages(writer.take())] == [b"one", b"three"]
+
+
+@each_twin
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        (struct.pack(">i", 0), (BAD_COUNT, 0, 0, 0)),
+        (struct.pack(">i", -1), (BAD_COUNT, 0, 0, -1)),
+        (struct.pack(">i", 20), (BAD_COUNT, 0, 0, 20)),  # (100 - 4) // 5 is 19
+        (struct.pack(">i", 19), (SHORT, 4, 0, IN_SIZE)),
+        (struct.pack(">ii", 2, 0), (BAD_SIZE, 4, 0, 0)),
+        (struct.pack(">ii", 2, -(2**31)), (BAD_SIZE, 4, 0, -(2**31))),
+        (struct.pack(">ii", 2, 51), (TOO_BIG, 4, 0, 51)),
+        (struct.pack(">ii50si", 2, 50, b"", 39), (BODY_TOO_BIG, 58, 1, 101)),
+        (struct.pack(">ii50si", 2, 50, b"", 38), (SHORT, 58, 1, IN_BODY)),
+    ],
+)
+def test_an_mpub_body_is_refused_by_its_first_mistake(
+    twin: ModuleType, body: bytes, verdict: tuple[int, int, int, int]
+) -> None:
+    assert twin.scan_mpub(body, 0, len(body), 50, 100, 0, 0) == verdict
+
+
+@each_twin
+def test_gather_leaves_the_headers_out(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"a", b"bb"]), (9, [b"later"]), (0, [b"ccc"])])
+    frames, count, first, stop, remaining = twin.gather(data, 0, len(data), 0, 100, 10**6)
+    assert (count, first, remaining) == (2, 0, 0)
+    assert frames == data[HEADER:stop]
+    more = twin.BatchWriter(4, 4)
+    more.add_bodies([b"d"], 1, 0)
+    following = data[stop + HEADER + FRAME + 5 :] + more.take()
+    frames, count, first, stop, remaining = twin.gather(following, 0, len(following), 0, 100, 10**6)
+    assert (count, first, stop, remaining) == (2, 3, len(following), 0)
+    assert frames == following[HEADER : HEADER + FRAME + 3] + following[-FRAME - 1 :]
+
+
+@each_twin
+def test_gather_stops_at_its_bounds(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"a" * 10, b"b" * 20, b"c" * 30])])
+    size = FRAME + 10
+    assert twin.gather(data, 0, len(data), 0, 1, 10**6)[1:] == (1, 0, HEADER + size, 2)
+    assert twin.gather(data, 0, len(data), 0, 9, 1)[1:] == (1, 0, HEADER + size, 2)
+    assert twin.gather(data, 0, len(data), 0, 9, 2 * size + 9)[1] == 1
+    assert twin.gather(data, 0, len(data), 0, 9, 2 * size + 10)[1] == 2
+    assert twin.gather(data, HEADER + size, len(data), 2, 9, 10**6)[1:] == (2, 1, len(data), 0)
+    assert twin.gather(data, 0, HEADER + size - 1, 0, 9, 10**6) == (b"", 0, -1, 0, 0)
+
+
+@each_twin
+@pytest.mark.parametrize(
+    "message_id",
+    [b"000000000000000G", b"000000000000000A", b" 000000000000001", b"0x00000000000001", b"00000000_0000001"],
+)
+def test_gather_does_not_begin_with_a_damaged_id(twin: ModuleType, message_id: bytes) -> None:
+    data = written(twin, [(0, [b"a", b"b"])])
+    data = data[: HEADER + 18] + message_id + data[HEADER + 34 :]
+    assert twin.gather(data, 0, len(data), 0, 9, 10**6) == (b"", 0, -1, 0, 0)
+    assert twin.gather(data, HEADER, len(data), 2, 9, 10**6) == (b"", 0, -1, HEADER, 2)
+
+
+@each_twin
+def test_gather_slices_what_is_long(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"x" * (SLICE_FROM - FRAME)])])
+    frames = twin.gather(data, 0, len(data), 0, 1, 1)[0]
+    assert isinstance(frames, memoryview)
+    assert frames == data[HEADER:]
+
+
+@each_twin
+def test_attempts_are_changed_in_a_copy(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"a", b"bb", b""])])
+    frames = data[HEADER:]
+    changed = twin.with_attempts(frames, 65536 + 258)
+    assert [changed[at + 16 : at + 18] for at in (0, 35, 71)] == [b"\x01\x02"] * 3
+    assert twin.with_attempts(changed, 1) == frames == data[HEADER:]
+    assert twin.frame_ends(frames) == [35, 71, 105]
+    assert twin.frame_ends(b"") == []
+
+
+@each_twin
+def test_batches_are_walked_and_marked(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"a"]), (5, [b"b", b"c"]), (0, [b"d"])])
+    first, second, third = (0, 83, 1, 0, 0, 1, 0), (83, 118, 2, 1, 1, 1, 5), (201, 83, 1, 3, 3, 1, 0)
+    assert twin.scan_batches(data, 0, len(data), True, 1000) == (284, 48, [first, second], third)
+    assert twin.scan_batches(data, 0, len(data), True, 1) == (284, 48, [first, second, third], third)
+    assert twin.scan_batches(data, 0, 283, True, 1000) == (201, 83, [first, second], second)
+    assert twin.scan_batches(data, 0, 240, True, 1000) == (201, 48, [first, second], second)
+    torn = data[:150] + b"?" + data[151:]
+    assert twin.scan_batches(torn, 0, len(data), True, 1000) == (83, 0, [first], first)
+    assert twin.scan_batches(torn, 0, len(data), False, 1000)[0] == 284
+
+
+@each_twin
+def test_a_message_is_found_by_its_position(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"a"]), (5, [b"b", b"c"]), (0, [b"d"])])
+    found = [twin.find_message(data, 0, len(data), position) for position in range(5)]
+    assert found == [(0, 0, 0), (83, 0, 0), (83 + 48 + 35, 1, 0), (201, 0, 0), (-1, 0, 284 + 48)]
+    assert twin.find_message(data, 83, len(data), 0) == (-1, 0, 0)
+    assert twin.find_message(data, 0, 83 + 48 + 10, 2) == (-1, 0, 201)
+
+
+# ---- what the tests are made of
+
+
+def fins(*ids: int) -> bytes:
+    return b"".join(b"FIN %016x\n" % number for number in ids)
+
+
+def pub(topic: bytes, body: bytes) -> bytes:
+    return b"PUB " + topic + b"\n" + struct.pack(">i", len(body)) + body
+
+
+def mpub(*bodies: bytes) -> bytes:
+    return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(each)) + each for each in bodies)
+
+
+def written(
+    twin: ModuleType, batches: list[tuple[int, list[bytes]]], position: int = 0, first: int = 0
+) -> bytes:
+    writer = twin.BatchWriter(position, first)
+    for due, bodies in batches:
+        writer.add_bodies(bodies, 1, due)
+    data: bytes = writer.take()
+    return data
+
+
+def messages(batch: bytes) -> list[tuple[int, bytes]]:
+    ends = pure.frame_ends(batch[HEADER:])
+    frames = [batch[HEADER + begin : HEADER + end] for begin, end in zip([0, *ends], ends, strict=False)]
+    return [(int(frame[18:34], 16), frame[34:]) for frame in frames]
+
+
+KINDS: list[Callable[[bytes], Any]] = [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data))]
+
+
+class Draw(random.Random):
+    """Pieces of log and wire from a seed: such an example is a hundred times cheaper than one that hypothesis
+    puts together byte by byte, so there can be many."""
+
+    def kind(self, data: bytes) -> Any:
+        return self.choice(KINDS)(data)
+
+    def bodies(self) -> list[bytes]:
+        return [self.randbytes(self.choice([1, 2, 5, 40])) for _ in range(self.choice([1, 1, 2, 3, 5]))]
+
+    def stamp(self) -> int:
+        return self.choice([0, 1, -1, 1_700_000_000 * 10**9, 2**63 - 1, -(2**63)])
+
+    def mangled(self, whole: bytes) -> bytes:
+        """The bytes as they are, or with some of them flipped, cut off, lost or repeated."""
+        data = bytearray(whole)
+        for _ in range(self.choice([0, 0, 1, 1, 1, 2, 3])):
+            if not data:
+                break
+            at = self.randrange(min(len(data), self.choice([50, 90, len(data)])))
+            match self.randrange(8):
+                case 0:
+                    del data[at:]
+                case 1:
+                    del data[at : at + self.randint(1, 8)]
+                case 2:
+                    data[at:at] = data[at : at + self.randint(1, 50)]
+                case 3 | 4:
+                    data[at] = self.choice(b"\x00\xff\x7f\x80\n aA_fF0x")
+                case _:
+                    data[at] ^= 1 << self.randrange(8)
+        return bytes(data)
+
+    def span(self, data: bytes) -> tuple[int, int]:
+        """A start and an end within the buffer: mostly all of it."""
+        start = self.choice([0, 0, self.randint(0, len(data))])
+        return start, self.choice([len(data), len(data), self.randint(start, len(data))])
+
+    def log(self) -> bytes:
+        """Batches as a log has them: plain and deferred, ids with and without gaps."""
+        batches = [self.bodies() for _ in range(self.randint(0, 5))]
+        slack = sum(map(len, batches)) + 3 * len(batches) + 1
+        first = self.choice([0, 1 << 54, 2**64 - slack, self.randrange(2**63)])
+        writer = pure.BatchWriter(self.choice([0, 7, 2**40]), first)
+        pieces = []
+        for bodies in batches:
+            writer.add_bodies(bodies, self.stamp(), self.choice([0, 0, 0, 5, 2**63 - 1]))
+            if self.random() < 0.5:
+                pieces.append(writer.take())
+            if self.random() < 0.2:
+                writer.renumber(writer.position, writer.next_id + self.randint(1, 3))
+        return b"".join([*pieces, writer.take()])
+
+
+SEEDS = st.integers(0, 2**64).map(Draw)
+often = settings(max_examples=500)
+
+
+def both(name: str, data: Any, *arguments: Any) -> Any:
+    """Call both twins, check that they agree, and give what they say."""
+    expected = getattr(pure, name)(data, *arguments)
+    assert getattr(fast, name)(data, *arguments) == expected
+    return expected
+
+
+# ---- the twins agree
+
+
+@agree
+@given(SEEDS, st.binary(max_size=300))
+def test_the_twins_agree_on_crc32c(draw: Draw, data: bytes) -> None:
+    both("crc32c", draw.kind(data), *draw.span(data))
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_scan_fins(draw: Draw) -> None:
+    run: list[int] = []
+    for _ in range(draw.randint(0, 5)):
+        first = draw.choice([draw.randint(0, 3), LAST_ID - draw.randint(0, 3), draw.randrange(2**64)])
+        run += range(first, min(first + draw.randint(1, 4), 2**64))
+    data = draw.mangled(fins(*run))
+    _, ranges = both("scan_fins", draw.kind(data), *draw.span(data))
+    assert all(first < end for first, end in ranges)
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_scan_pubs(draw: Draw) -> None:
+    topics = [b"t", b"u", b"t extra", b"t\r", b"", b"t" * 75, b"t" * 76, b"t" * 90]
+    topic = draw.choice(topics)
+    pubs = [
+        pub(
+            topic if draw.random() < 0.9 else draw.choice(topics),
+            draw.randbytes(draw.choice([0, 1, 1, 5, 20])),
+        )
+        for _ in range(draw.randint(0, 6))
+    ]
+    data = draw.mangled(b"".join(pubs))
+    start, end = draw.span(data)
+    buffer = draw.kind(data)
+    _, count, length = both("scan_pubs", buffer, start, end, draw.choice([0, 1, 10, 20, 2**31, 2**40]))
+    if count:
+        one, other = pure.BatchWriter(0, 5), fast.BatchWriter(0, 5)
+        arguments = (buffer, start, count, length, draw.stamp())
+        assert one.add_pubs(*arguments) == other.add_pubs(*arguments)
+        assert one.take() == other.take()
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_scan_mpub(draw: Draw) -> None:
+    whole = mpub(*draw.bodies())
+    data = draw.mangled(draw.choice([b"", b"", b"xyz"]) + whole + b"NOP\n")
+    start, end = draw.span(data)
+    buffer = draw.kind(data)
+    limits = (
+        draw.choice([1, 39, 40, 2**31]),
+        draw.choice([len(whole), 2**40, 5, 0]) + draw.randint(-2, 2),
+    )
+    verdict = both("scan_mpub", buffer, start, end, *limits, 0, 0)
+    # in two steps it comes out the same
+    middle = draw.randint(start, end)
+    status, stop, number, value = both("scan_mpub", buffer, start, middle, *limits, 0, 0)
+    if status == SHORT and value != IN_COUNT:
+        assert both("scan_mpub", buffer, start, end, *limits, number, stop - start) == verdict
+    elif status != SHORT:
+        assert (status, stop, number, value) == verdict
+    if verdict[0] == COMPLETE:
+        one, other = pure.BatchWriter(0, 5), fast.BatchWriter(0, 5)
+        arguments = (buffer, start, verdict[2], draw.stamp())
+        assert one.add_mpub(*arguments) == other.add_mpub(*arguments)
+        assert one.take() == other.take()
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_write_the_same_batches(draw: Draw) -> None:
+    steps = [draw.bodies() for _ in range(draw.randint(0, 8))]
+    count = sum(map(len, steps))
+    position = draw.choice([0, 2**40])
+    # the last message may have the last id
+    first = draw.choice([0, 1 << 54, 2**64 - count - len(steps) - 1])
+    one, other = pure.BatchWriter(position, first), fast.BatchWriter(position, first)
+    for bodies in steps:
+        stamp = draw.stamp()
+        kind = draw.choice(["bodies", "bodies", "pubs", "mpub", "take", "renumber"])
+        if kind == "bodies":
+            arguments = ([draw.kind(body) for body in bodies], stamp, draw.choice([0, 0, 7, 2**63 - 1]))
+            assert one.add_bodies(*arguments) == other.add_bodies(*arguments)
+        elif kind == "pubs":
+            run = b"--" + b"".join(pub(b"topic", body) for body in bodies)
+            assert one.add_pubs(run, 2, len(bodies), 10, stamp) == other.add_pubs(
+                run, 2, len(bodies), 10, stamp
+            )
+        elif kind == "mpub":
+            data = draw.kind(mpub(*bodies))
+            assert one.add_mpub(data, 0, len(bodies), stamp) == other.add_mpub(data, 0, len(bodies), stamp)
+        elif kind == "take":
+            assert one.take() == other.take()
+        else:
+            for writer in (one, other):
+                writer.renumber(writer.position + 2, writer.next_id + 1)
+        assert (one.position, one.next_id, one.count) == (other.position, other.next_id, other.count)
+        assert one.size == other.size
+    assert one.take() == other.take()
+    assert one.size == other.size == one.count == other.count == 0
+
+
+@agree
+@settings(max_examples=800)
+@given(SEEDS)
+def test_the_twins_agree_on_gather(draw: Draw) -> None:
+    data = draw.mangled(draw.log())
+    start, end = draw.span(data)
+    remaining = draw.choice([0, 0, 0, 1, 2, 5])
+    if remaining and end - start > HEADER:
+        start += HEADER  # at the first frame, perhaps
+    want, max_bytes = draw.choice([1, 2, 3, 100]), draw.choice([1, 80, 200, 10**6])
+    frames, count, _, stop, _ = both("gather", draw.kind(data), start, end, remaining, want, max_bytes)
+    assert start <= stop <= end
+    assert len(pure.frame_ends(frames)) == count <= want
+    assert count <= 1 or len(frames) <= max_bytes
+
+
+@agree
+@given(SEEDS, st.integers(0, 3))
+def test_the_twins_slice_and_copy_alike(draw: Draw, more: int) -> None:
+    writer = pure.BatchWriter(0, 0)
+    writer.add_bodies([bytes(SLICE_FROM - FRAME - 2 + more)], 1, 0)
+    data = draw.kind(writer.take() + draw.log())
+    for want in (1, 3):
+        ours, theirs = (twin.gather(data, 0, len(data), 0, want, 10**6) for twin in TWINS)
+        assert ours == theirs
+        assert type(ours[0]) is type(theirs[0])
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_frames(draw: Draw) -> None:
+    frames = draw.kind(draw.mangled(draw.log()[HEADER:]))
+    both("frame_ends", frames)
+    both("with_attempts", frames, draw.choice([-1, 0, 1, 255, 256, 65535, 65536, 70000]))
+
+
+@agree
+@settings(max_examples=600)
+@given(SEEDS)
+def test_the_twins_agree_on_scan_batches(draw: Draw) -> None:
+    data = draw.mangled(draw.log())
+    start, end = draw.span(data)
+    arguments = (draw.choice([True, False]), draw.choice([1, 100, 200, 65536]))
+    stop, needed, _, _ = both("scan_batches", draw.kind(data), start, end, *arguments)
+    assert start <= stop <= end
+    assert needed == 0 or stop + needed > end
+
+
+@agree
+@settings(max_examples=600)
+@given(SEEDS)
+def test_the_twins_agree_on_find_message(draw: Draw) -> None:
+    data = draw.mangled(draw.log())
+    start, end = draw.span(data)
+    near = max(0, draw.choice([0, 7, 2**40]) + draw.randint(-3, 20))
+    position = draw.choice([near, near, near, LAST_ID])
+    offset, _, needed = both("find_message", draw.kind(data), start, end, position)
+    assert offset == -1 or (start <= offset <= end and needed == 0)
+
+
+@agree
+@given(SEEDS, st.binary(max_size=200))
+def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
+    start, end = draw.span(data)
+    buffer = draw.kind(data)
+    both("scan_fins", buffer, start, end)
+    both("scan_pubs", buffer, start, end, 1000)
+    both("scan_mpub", buffer, start, end, 1000, 1000, 0, 0)
+    both("gather", buffer, start, end, 0, 10, 1000)
+    both("gather", buffer, start, end, 1, 10, 1000)
+    both("frame_ends", buffer)
+    both("with_attempts", buffer, 3)
+    both("scan_batches", buffer, start, end, True, 100)
+    both("find_message", buffer, start, end, 0)
