@@ -1,0 +1,73 @@
+"""The document of an IDENTIFY, read as strictly as NSQ reads it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from nsquark.errors import BadBody
+
+_INT64 = 1 << 63
+_INT32 = 1 << 31
+
+
+@dataclass(slots=True)
+class Identify:
+    """What a client says of itself. Times are in milliseconds, as on the wire; 0 means absent."""
+
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    heartbeat_interval: int = 0
+    output_buffer_timeout: int = 0
+    output_buffer_size: int = 0
+    sample_rate: int = 0
+    msg_timeout: int = 0
+    feature_negotiation: bool = False
+    tls_v1: bool = False
+    snappy: bool = False
+    deflate: bool = False
+    deflate_level: int = 0
+    topology_region: str = ""
+    topology_zone: str = ""
+
+
+_KINDS: dict[str, Any] = {field.name: type(field.default) for field in fields(Identify)}
+
+
+def _refuse(_: str) -> Any:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def parse_identify(body: bytes) -> Identify:
+    """Raises BadBody unless it is a JSON object (or null) whose known fields have their types."""
+    try:
+        document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
+        if document is None:
+            document = {}
+        if not isinstance(document, dict):
+            raise ValueError("not an object")
+        found = Identify()
+        for key, value in document.items():
+            name = key.lower()
+            if name in _KINDS and value is not None:
+                setattr(found, name, _checked(name, value))
+    except (ValueError, RecursionError):
+        raise BadBody("IDENTIFY failed to decode JSON body") from None
+    return found
+
+
+def _checked(name: str, value: Any) -> Any:
+    kind = _KINDS[name]
+    # bool is an int in Python and is not one in JSON, hence type() and not isinstance()
+    if type(value) is not kind:
+        raise ValueError(f"{name} is not {kind.__name__}")
+    if kind is int:
+        limit = _INT32 if name == "sample_rate" else _INT64
+        if not -limit <= value < limit:
+            raise ValueError(f"{name} is out of range")
+    if kind is str:
+        # half a surrogate pair, which only an escape can bring, cannot be sent on
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value

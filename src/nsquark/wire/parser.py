@@ -1,0 +1,299 @@
+"""The bytes of a V2 client, turned into commands. No sockets, tasks or clocks.
+
+Bytes come in through `get_buffer` and `received`, as asyncio's BufferedProtocol gives them; events come out
+of `next_event`. What a command may look like depends on the state of the connection, so the parser hands out
+the line first, and the connection asks for the body: `expect_body` and `expect_mpub` say what comes next.
+
+Runs of FIN, and of PUB to one topic, come as one event: the kernel finds them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from nsquark import kernel
+from nsquark.errors import BadBody, BadMessage, BadProtocol, ConnectionLost, ProtocolError
+from nsquark.kernel.pure import BAD_COUNT, BAD_SIZE, COMPLETE, IN_COUNT, IN_SIZE, SHORT, TOO_BIG
+
+MAGIC = b"  V2"
+MAX_LINE = 16384  # with its line feed
+_SIZE = struct.Struct(">i")
+_FIRST_ROOM = 4096
+_F, _P = b"FP"
+
+
+@dataclass(slots=True)
+class Line:
+    """A command line, split at its spaces: the name and the parameters."""
+
+    params: list[bytes]
+
+
+@dataclass(slots=True)
+class Body:
+    """The body that `expect_body` asked for. The data are the parser's: use them before the next event."""
+
+    data: memoryview
+
+
+@dataclass(slots=True)
+class Fins:
+    """A run of FIN: the ids as ranges (first, last + 1)."""
+
+    ranges: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Pubs:
+    """A run of complete PUB commands with the same line, as kernel.scan_pubs finds it in `data`."""
+
+    line: bytes
+    data: bytearray
+    start: int
+    count: int
+    length: int
+
+
+@dataclass(slots=True)
+class Mpub:
+    """A checked MPUB body, as kernel.scan_mpub finds it in `data`."""
+
+    data: bytearray
+    start: int
+    count: int
+
+
+Event = Line | Body | Fins | Pubs | Mpub
+
+
+@dataclass(slots=True, frozen=True)
+class BodyRule:
+    """How NSQ checks the size of a body, in which order, and what it says."""
+
+    command: str
+    error: type[ProtocolError]
+    body: str  # "body" or "message body"
+    too_big: str  # "body too big" or "message too big"
+    too_big_first: bool
+
+    def unreadable(self) -> ProtocolError:
+        return self.error(f"{self.command} failed to read {self.body} size")
+
+    def short(self) -> ProtocolError:
+        return self.error(f"{self.command} failed to read {self.body}")
+
+    def check(self, size: int, limit: int) -> None:
+        if self.too_big_first and size > limit:
+            raise self.error(f"{self.command} {self.too_big} {size} > {limit}")
+        if size <= 0:
+            raise self.error(f"{self.command} invalid {self.body} size {size}")
+        if size > limit:
+            raise self.error(f"{self.command} {self.too_big} {size} > {limit}")
+
+
+IDENTIFY_BODY = BodyRule("IDENTIFY", BadBody, "body", "body too big", True)
+AUTH_BODY = BodyRule("AUTH", BadBody, "body", "body too big", True)
+PUB_BODY = BodyRule("PUB", BadMessage, "message body", "message too big", False)
+DPUB_BODY = BodyRule("DPUB", BadMessage, "message body", "message too big", False)
+MPUB_BODY = BodyRule("MPUB", BadBody, "body", "body too big", False)
+
+
+class CommandParser:
+    """Reads into `shared`, a buffer for all connections of one thread, and keeps only what is incomplete."""
+
+    __slots__ = (
+        "_data", "_end", "_index", "_limit", "_magic", "_max_body_size", "_max_msg_size", "_needed",
+        "_offset", "_own", "_rule", "_shared", "_start", "_view",
+    )  # fmt: skip
+
+    def __init__(self, shared: bytearray, max_msg_size: int, max_body_size: int) -> None:
+        self._shared = shared
+        self._view = memoryview(shared)
+        self._max_msg_size = max_msg_size
+        self._max_body_size = max_body_size
+        self._own = False
+        self._data = shared
+        self._start = self._end = 0
+        self._needed = 0
+        self._magic = False
+        self._rule: BodyRule | None = None
+        self._limit = 0
+        self._index = -1  # of the MPUB message that was incomplete; -1 when the outer size is yet to be read
+        self._offset = 0
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes are to be read to."""
+        if not self._own:
+            return self._view
+        return memoryview(self._data)[self._end :]
+
+    def received(self, count: int) -> None:
+        """Take note of `count` bytes read into the buffer."""
+        if self._own:
+            self._end += count
+        else:
+            self._start = 0
+            self._end = count
+
+    def feed(self, data: bytes) -> None:
+        """Copy bytes into the buffer, at most as many as it has room for."""
+        self.get_buffer()[: len(data)] = data
+        self.received(len(data))
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the client has sent its magic."""
+        return self._magic
+
+    def _wait(self, needed: int) -> None:
+        """Keep the incomplete command (of about `needed` bytes) in a buffer of its own."""
+        have = self._end - self._start
+        if have == 0:
+            self._own = False
+            self._data = self._shared
+            self._start = self._end = 0
+            return
+        if self._own and self._start + needed <= len(self._data) and self._end < len(self._data):
+            return
+        # Grow by doubling: a size that a client only claims costs nothing.
+        room = max(have + 1, min(needed, max(_FIRST_ROOM, 4 * have)))
+        own = bytearray(room)
+        own[:have] = memoryview(self._data)[self._start : self._end]
+        self._data, self._start, self._end, self._own = own, 0, have, True
+
+    def next_event(self) -> Event | None:
+        """The next event, or None when more bytes are needed.
+
+        Raises ProtocolError where NSQ answers with an error, ConnectionLost where it just closes.
+        """
+        if self._rule is not None:
+            return self._next_mpub() if self._rule is MPUB_BODY else self._next_body()
+        data, start, end = self._data, self._start, self._end
+        if start == end:
+            self._wait(0)
+            return None
+        if not self._magic:
+            return self._next_magic()
+        first = data[start]
+        if first == _F:
+            stop, ranges = kernel.scan_fins(data, start, end)
+            if ranges:
+                self._start = stop
+                return Fins(ranges)
+        elif first == _P:
+            stop, count, length = kernel.scan_pubs(data, start, end, self._max_msg_size)
+            if count:
+                self._start = stop
+                return Pubs(bytes(data[start : start + length]), data, start, count, length)
+        line_end = data.find(b"\n", start, min(end, start + MAX_LINE))
+        if line_end < 0:
+            if end - start >= MAX_LINE:
+                raise ConnectionLost("a line without end")
+            self._wait(MAX_LINE)
+            return None
+        self._start = line_end + 1
+        line = bytes(data[start:line_end])
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        return Line(line.split(b" "))
+
+    def _next_magic(self) -> Event | None:
+        if self._end - self._start < 4:
+            self._wait(MAX_LINE)
+            return None
+        if self._data[self._start : self._start + 4] != MAGIC:
+            raise BadProtocol
+        self._magic = True
+        self._start += 4
+        return self.next_event()
+
+    def expect_body(self, rule: BodyRule, limit: int) -> None:
+        """The next event is the Body of the command whose line came last."""
+        self._rule = rule
+        self._limit = limit
+        self._needed = 0
+
+    def expect_mpub(self) -> None:
+        """The next event is an Mpub."""
+        self._rule = MPUB_BODY
+        self._index = -1
+
+    def _next_body(self) -> Body | None:
+        rule = self._rule
+        assert rule is not None
+        have = self._end - self._start
+        if have < 4:
+            self._wait(4)
+            return None
+        (size,) = _SIZE.unpack_from(self._data, self._start)
+        if not self._needed:
+            rule.check(size, self._limit)
+            self._needed = 4 + size
+        if have < self._needed:
+            self._wait(self._needed)
+            return None
+        self._rule = None
+        start = self._start + 4
+        self._start = start + size
+        return Body(memoryview(self._data)[start : self._start])
+
+    def _scan_mpub(self) -> tuple[int, int, int, int]:
+        limits = self._max_msg_size, self._max_body_size
+        return kernel.scan_mpub(self._data, self._start, self._end, *limits, self._index, self._offset)
+
+    def _next_mpub(self) -> Mpub | None:
+        if self._index < 0:
+            if self._end - self._start < 4:
+                self._wait(4)
+                return None
+            (size,) = _SIZE.unpack_from(self._data, self._start)
+            MPUB_BODY.check(size, self._max_body_size)
+            # NSQ goes by the counts and sizes inside; the outer size only says how much to expect.
+            self._start += 4
+            self._needed = size
+            self._index = self._offset = 0
+        start = self._start
+        status, stop, number, value = self._scan_mpub()
+        if status == COMPLETE:
+            self._rule = None
+            self._start = stop
+            return Mpub(self._data, start, number)
+        if status == SHORT:
+            if value != IN_COUNT:
+                self._index, self._offset = number, stop - start
+            have = self._end - start
+            self._wait(self._needed if have < self._needed else 2 * have)
+            return None
+        if status == BAD_COUNT:
+            raise BadBody(f"MPUB invalid message count {value}")
+        if status == BAD_SIZE:
+            raise BadMessage(f"MPUB invalid message({number}) body size {value}")
+        if status == TOO_BIG:
+            raise BadMessage(f"MPUB message too big {value} > {self._max_msg_size}")
+        raise BadBody(f"MPUB body too big {value} > {self._max_body_size}")
+
+    def cut_short(self) -> ProtocolError | None:
+        """What NSQ says, if anything, when nothing more comes in the middle of a command."""
+        rule = self._rule
+        if rule is None:
+            return None
+        have = self._end - self._start
+        if rule is not MPUB_BODY:
+            return rule.unreadable() if have < 4 else rule.short()
+        if self._index < 0:
+            return rule.unreadable()
+        _, _, number, where = kernel.scan_mpub(
+            self._data,
+            self._start,
+            self._end,
+            self._max_msg_size,
+            self._max_body_size,
+            self._index,
+            self._offset,
+        )
+        if where == IN_COUNT:
+            return BadBody("MPUB failed to read message count")
+        if where == IN_SIZE:
+            return BadMessage(f"MPUB failed to read message({number}) body size")
+        return BadMessage("MPUB failed to read message body")
