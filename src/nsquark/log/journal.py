@@ -1,0 +1,328 @@
+"""What a topic's channels have done with its log: finished, requeued, deferred.
+
+One journal a topic, beside its segments: a file of blocks, each written with one write and guarded by a CRC.
+The records of a turn of the event loop make one block. A file begins with a snapshot of everything, so a
+later one replaces all before it; when a file has grown to many times its snapshot, the next is begun.
+
+    0       4       8        12
+    | NQJ1  | u32   | u32    | ...
+    | magic | crc   | length | records        crc of everything behind it, length of the records
+
+A record is a letter and fixed fields, big-endian; positions are u64, due times i64 ns since the epoch:
+
+    C number u32, position, name u8 + bytes     channel `number` exists and has finished all before `position`
+    D number                                    that channel is gone
+    F number, position, count u32               finished
+    R number, position, count, attempts u16, due    unfinished, delivered `attempts` times, waits until `due`
+    M number, position                          everything before `position` is finished, nothing else is
+    Q position, count, due                      published with a due time, for every channel
+    P position                                  what lies before has left the topic's queue for its channels
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+from nsquark import kernel
+
+from .ranges import Ranges
+from .topic_log import Deferred
+
+PREFIX = "journal."
+BLOCK = struct.Struct(">4sII")
+MAGIC = b"NQJ1"
+COMPACT_FROM = 1 << 20
+COMPACT_GROWTH = 8
+
+_CREATE = struct.Struct(">cIQB")
+_DELETE = struct.Struct(">cI")
+_FINISH = struct.Struct(">cIQI")
+_REQUEUE = struct.Struct(">cIQIHq")
+_MOVE = struct.Struct(">cIQ")
+_DEFER = struct.Struct(">cQIq")
+_PUMP = struct.Struct(">cQ")
+_MAX_COUNT = 0xFFFFFFFF
+
+
+class ChannelState:
+    """A channel as the journal knows it.
+
+    To be delivered: what is in `waiting`, and everything from `position` on that is not in `passed`.
+    """
+
+    __slots__ = ("number", "passed", "position", "waiting")
+
+    def __init__(self, number: int, position: int) -> None:
+        self.number = number
+        self.position = position
+        self.passed = Ranges()
+        self.waiting: dict[int, tuple[int, int]] = {}  # position: (attempts so far, due)
+
+    def finish(self, start: int, end: int) -> None:
+        self.passed.add(start, end)
+        self._forget(start, end)
+
+    def requeue(self, start: int, end: int, attempts: int, due: int) -> None:
+        self.passed.add(start, end)
+        for position in range(start, end):
+            self.waiting[position] = (attempts, due)
+
+    def move(self, position: int) -> None:
+        self.position = position
+        self.passed = Ranges()
+        self.waiting.clear()
+
+    def settle(self, end: int) -> None:
+        """Cut off what lies behind the end of the log, and go forward over what is passed already."""
+        self.passed.drop_from(end)
+        self._forget(end, 1 << 64)
+        self.position = min(self.passed.next_gap(self.position), end)
+        self.passed.drop_below(self.position)
+
+    def _forget(self, start: int, end: int) -> None:
+        waiting = self.waiting
+        if not waiting:
+            return
+        if end - start < len(waiting):
+            for position in range(start, end):
+                waiting.pop(position, None)
+        else:
+            for position in [each for each in waiting if start <= each < end]:
+                del waiting[position]
+
+
+class JournalState:
+    """Everything a journal says, as it is replayed record by record."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, ChannelState] = {}
+        self.deferred: list[Deferred] = []
+        self.pumped: int | None = None
+        self._numbers: dict[int, tuple[str, ChannelState]] = {}
+
+    def apply(self, records: memoryview) -> None:
+        """Replay a block. Records of a channel that does not exist are passed over."""
+        at = 0
+        while at < len(records):
+            kind = records[at : at + 1].tobytes()
+            if kind == b"F":
+                _, number, start, count = _FINISH.unpack_from(records, at)
+                at += _FINISH.size
+                if number in self._numbers:
+                    self._numbers[number][1].finish(start, start + count)
+            elif kind == b"R":
+                _, number, start, count, attempts, due = _REQUEUE.unpack_from(records, at)
+                at += _REQUEUE.size
+                if number in self._numbers:
+                    self._numbers[number][1].requeue(start, start + count, attempts, due)
+            elif kind == b"M":
+                _, number, position = _MOVE.unpack_from(records, at)
+                at += _MOVE.size
+                if number in self._numbers:
+                    self._numbers[number][1].move(position)
+            elif kind == b"C":
+                _, number, position, length = _CREATE.unpack_from(records, at)
+                at += _CREATE.size
+                name = records[at : at + length].tobytes().decode("ascii")
+                at += length
+                self.channels[name] = ChannelState(number, position)
+                self._numbers[number] = (name, self.channels[name])
+            elif kind == b"D":
+                _, number = _DELETE.unpack_from(records, at)
+                at += _DELETE.size
+                if number in self._numbers:
+                    name, _ = self._numbers.pop(number)
+                    self.channels.pop(name, None)
+            elif kind == b"Q":
+                _, position, count, due = _DEFER.unpack_from(records, at)
+                at += _DEFER.size
+                self.deferred.append(Deferred(position, count, due))
+            elif kind == b"P":
+                _, self.pumped = _PUMP.unpack_from(records, at)
+                at += _PUMP.size
+            else:
+                return  # from a later version: what follows cannot be read
+
+
+class Journal:
+    """The journal of one topic, or (without a directory) one that writes nothing.
+
+    Records gather until `flush` writes them as one block; `dirty` says that there are some.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
+        self.state = JournalState()
+        self.unsynced = False
+        self._records = bytearray()
+        self._fin: tuple[int, int, int] | None = None  # the last F record, while it may still grow
+        self._fd = -1
+        self._size = self._snapshot_size = 0
+        self._torn = False
+        self._generation = 0
+        self._stale: list[Path] = []
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._read(directory)
+
+    def _read(self, directory: Path) -> None:
+        generations = sorted(
+            int(path.name[len(PREFIX) :])
+            for path in directory.glob(PREFIX + "*")
+            if path.name[len(PREFIX) :].isdigit()
+        )
+        # The newest file whose snapshot is whole says everything; if it is torn, the one before does.
+        for generation in reversed(generations):
+            state = JournalState()
+            if self._replay(self._path(generation).read_bytes(), state):
+                self.state = state
+                break
+        self._generation = generations[-1] if generations else 0
+        self._stale = [self._path(generation) for generation in generations]
+
+    def _path(self, generation: int) -> Path:
+        assert self.directory is not None
+        return self.directory / f"{PREFIX}{generation:06d}"
+
+    @staticmethod
+    def _replay(data: bytes, state: JournalState) -> bool:
+        """Apply every whole block; False when not even the first is."""
+        view = memoryview(data)
+        at = 0
+        while len(data) - at >= BLOCK.size:
+            magic, crc, length = BLOCK.unpack_from(data, at)
+            end = at + BLOCK.size + length
+            if magic != MAGIC or end > len(data) or kernel.crc32c(data, at + 8, end) != crc:
+                break
+            state.apply(view[at + BLOCK.size : end])
+            at = end
+        return at > 0
+
+    # ---- records
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._records) or self._fin is not None
+
+    def _add(self, record: bytes) -> None:
+        if self._fin is not None:
+            number, start, end = self._fin
+            self._fin = None
+            self._finish(number, start, end)
+        self._records += record
+
+    def _finish(self, number: int, start: int, end: int) -> None:
+        while start < end:
+            count = min(end - start, _MAX_COUNT)
+            self._records += _FINISH.pack(b"F", number, start, count)
+            start += count
+
+    def finish(self, number: int, start: int, end: int) -> None:
+        last = self._fin
+        if last is not None:
+            if last[0] == number and last[2] == start:
+                self._fin = (number, last[1], end)
+                return
+            self._finish(*last)
+        self._fin = (number, start, end)
+
+    def requeue(self, number: int, start: int, end: int, attempts: int, due: int) -> None:
+        self._add(_REQUEUE.pack(b"R", number, start, end - start, min(attempts, 0xFFFF), due))
+
+    def create(self, number: int, name: str, position: int) -> None:
+        encoded = name.encode("ascii")
+        self._add(_CREATE.pack(b"C", number, position, len(encoded)) + encoded)
+
+    def delete(self, number: int) -> None:
+        self._add(_DELETE.pack(b"D", number))
+
+    def move(self, number: int, position: int) -> None:
+        self._add(_MOVE.pack(b"M", number, position))
+
+    def defer(self, deferred: Deferred) -> None:
+        self._add(_DEFER.pack(b"Q", deferred.position, deferred.count, deferred.due))
+
+    def pump(self, position: int) -> None:
+        self._add(_PUMP.pack(b"P", position))
+
+    # ---- the file
+
+    def _block(self) -> bytes:
+        self._add(b"")
+        body = struct.pack(">I", len(self._records)) + self._records
+        self._records = bytearray()
+        return MAGIC + struct.pack(">I", kernel.crc32c(body, 0, len(body))) + body
+
+    def flush(self) -> None:
+        """Write the records gathered since the last time. Raises OSError when the disk refuses."""
+        if not self.dirty:
+            return
+        block = self._block()
+        if self._fd < 0:
+            return
+        try:
+            _write_all(self._fd, block)
+        except OSError:
+            self._torn = True
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(block)
+        self.unsynced = True
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether a new snapshot would make the journal much smaller, or mend one that missed something."""
+        return self._torn or self._size > max(COMPACT_FROM, COMPACT_GROWTH * self._snapshot_size)
+
+    def begin(self) -> None:
+        """Drop the records gathered: what comes next, up to `rewrite`, is a snapshot of everything."""
+        self._records = bytearray()
+        self._fin = None
+
+    def rewrite(self) -> tuple[int, list[Path]]:
+        """Begin a new file with the snapshot gathered since `begin`.
+
+        Returns a descriptor to fsync and close, and the files to delete after that, both in a thread: until
+        then the old file stands behind the new one.
+        """
+        block = self._block()
+        if self.directory is None:
+            return -1, []
+        path = self._path(self._generation + 1)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, block)
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._generation += 1
+        self._fd = fd
+        self._torn = False
+        self._size = self._snapshot_size = len(block)
+        stale, self._stale = self._stale, [path]
+        return os.dup(fd), stale
+
+    def start_sync(self) -> list[int]:
+        """Descriptors to fsync and close, in a thread."""
+        if self._fd < 0 or not self.unsynced:
+            return []
+        self.unsynced = False
+        return [os.dup(self._fd)]
+
+    def close(self, sync: bool = True) -> None:
+        if self._fd >= 0:
+            if sync:
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    done = os.write(fd, data)
+    while done < len(data):
+        done += os.write(fd, memoryview(data)[done:])

@@ -1,0 +1,88 @@
+"""A set of positions as sorted, disjoint half-open ranges.
+
+Made for positions that come mostly in order: adding at the end merges with the last range in constant time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+
+class Ranges:
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __len__(self) -> int:
+        return sum(self._ends) - sum(self._starts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._starts, self._ends, strict=True)))
+
+    def __contains__(self, position: int) -> bool:
+        at = bisect_right(self._starts, position) - 1
+        return at >= 0 and position < self._ends[at]
+
+    def add(self, start: int, end: int) -> None:
+        """Put [start, end) into the set, merging with what it touches."""
+        if start >= end:
+            return
+        starts, ends = self._starts, self._ends
+        if not starts or start > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+            return
+        # the ranges that overlap or touch are those that end at or after `start` and begin at or before `end`
+        low = bisect_left(ends, start)
+        high = bisect_right(starts, end)
+        if low < high:
+            start = min(start, starts[low])
+            end = max(end, ends[high - 1])
+        starts[low:high] = [start]
+        ends[low:high] = [end]
+
+    def drop_below(self, position: int) -> None:
+        """Forget everything before `position`."""
+        starts, ends = self._starts, self._ends
+        if not starts or starts[0] >= position:
+            return
+        gone = bisect_right(ends, position)
+        del starts[:gone]
+        del ends[:gone]
+        if starts and starts[0] < position:
+            starts[0] = position
+
+    def drop_from(self, position: int) -> None:
+        """Forget everything at and behind `position`."""
+        starts, ends = self._starts, self._ends
+        keep = bisect_left(starts, position)
+        del starts[keep:]
+        del ends[keep:]
+        if ends and ends[-1] > position:
+            ends[-1] = position
+
+    def next_gap(self, position: int) -> int:
+        """The first position at or behind `position` that is not in the set."""
+        at = bisect_right(self._starts, position) - 1
+        if at >= 0 and position < self._ends[at]:
+            return self._ends[at]
+        return position
+
+    def next_start(self, position: int) -> int | None:
+        """Where the first range at or behind `position` begins, or None; `position` is not in the set."""
+        at = bisect_left(self._starts, position)
+        return self._starts[at] if at < len(self._starts) else None
+
+    def count_from(self, position: int) -> int:
+        """How many positions at or behind `position` are in the set."""
+        at = bisect_right(self._ends, position)
+        total = sum(self._ends[at:]) - sum(self._starts[at:])
+        if at < len(self._starts) and self._starts[at] < position:
+            total -= position - self._starts[at]
+        return total

@@ -1,0 +1,106 @@
+"""One file of a topic log: a run of batches, named by the position of the first message.
+
+A segment knows where it lies and how far it is written. The newest one is written to; all can be read.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from pathlib import Path
+
+from nsquark import kernel
+from nsquark.errors import LogCorrupt
+
+SUFFIX = ".log"
+INDEX_STRIDE = 65536
+WINDOW = 1 << 20
+
+
+class Segment:
+    __slots__ = ("_index", "_indexed_to", "_read_fd", "base", "end", "modified", "path", "size")
+
+    def __init__(self, directory: Path, base: int) -> None:
+        self.base = base
+        self.path = directory / f"{base:020d}{SUFFIX}"
+        self.end = base
+        self.size = 0
+        self.modified = 0.0
+        self._read_fd = -1
+        self._index: list[tuple[int, int]] = []  # (position, offset) of a batch in each INDEX_STRIDE bytes
+        self._indexed_to = 0  # offset up to which the index reaches
+
+    @property
+    def fd(self) -> int:
+        """A descriptor to read with, opened when first needed."""
+        if self._read_fd < 0:
+            self._read_fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._read_fd
+
+    def close(self) -> None:
+        if self._read_fd >= 0:
+            os.close(self._read_fd)
+            self._read_fd = -1
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`, never beyond what has been committed."""
+        return os.pread(self.fd, min(size, self.size - offset), offset)
+
+    def written(self, position: int, count: int, size: int) -> None:
+        """Note that a run of batches with `count` messages has been appended."""
+        if self._indexed_to == self.size and (
+            not self._index or self.size - self._index[-1][1] >= INDEX_STRIDE
+        ):
+            self._index.append((position, self.size))
+        if self._indexed_to == self.size:
+            self._indexed_to += size
+        self.size += size
+        self.end = position + count
+
+    def offset_near(self, position: int) -> int:
+        """The offset of a batch at or before the one that holds `position`, at most about a stride away.
+
+        Raises LogCorrupt when the way there does not read as it was written.
+        """
+        if self._indexed_to < self.size:
+            self._scan(verify=False)
+        at = bisect_right(self._index, (position, self.size)) - 1
+        return self._index[at][1] if at >= 0 else 0
+
+    def _scan(self, verify: bool) -> tuple[list[kernel.Batch], int, int]:
+        """Walk the batches that the index does not know yet; returns (deferred ones, next position, stop)."""
+        deferred: list[kernel.Batch] = []
+        offset, window, position = self._indexed_to, WINDOW, self.base
+        while offset < self.size:
+            data = self.read(offset, window)
+            stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), verify, INDEX_STRIDE)
+            for mark in marks:
+                self._index.append((mark[3], offset + mark[0]))
+                if mark[6]:
+                    deferred.append(mark)
+            if last is not None:
+                position = last[3] + last[2]
+            offset += stop
+            self._indexed_to = offset
+            if needed == 0 or offset + needed > self.size:
+                break
+            window = max(WINDOW, needed)
+        if not verify and offset < self.size:
+            raise LogCorrupt(str(self.path), offset, "not a whole batch")
+        return deferred, position, offset
+
+    def recover(self) -> list[kernel.Batch]:
+        """Find out how much of the file is whole, and cut off the rest. Returns its deferred batches.
+
+        Reads and checks every byte, so it is for the newest segment only.
+        """
+        self.size = os.stat(self.path).st_size
+        deferred, self.end, whole = self._scan(verify=True)
+        if whole < self.size:
+            os.truncate(self.path, whole)
+            self.size = whole
+        return deferred
+
+    def delete(self) -> None:
+        self.close()
+        self.path.unlink(missing_ok=True)

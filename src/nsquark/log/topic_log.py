@@ -1,0 +1,308 @@
+"""The log of one topic: everything published to it, in order, numbered by position.
+
+Owns the segments on disk and the newest batches in memory (the tail). Messages are added to the writer and
+become real with `commit`: one write for everything since the last one. Who has read what is the channels'
+business; they tell through `trim` what nobody needs any more.
+
+An ephemeral topic has the same log without a directory: the tail is all there is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nsquark import kernel
+
+from .segment import SUFFIX, Segment
+
+TAIL_BYTES = 8 << 20
+ROLL_WHEN_CONSUMED = 1 << 20
+
+Lease = Callable[[int], tuple[int, int]]
+"""Gives (first id, count): ids that nobody else has or will have, at least as many as asked for."""
+
+
+@dataclass(slots=True, frozen=True)
+class Deferred:
+    """Messages that were published to be delivered later."""
+
+    position: int
+    count: int
+    due: int  # ns since the epoch
+
+
+class Chunk(NamedTuple):
+    """What one commit wrote: whole batches, as they lie in the segment at `offset`."""
+
+    position: int
+    end: int
+    data: bytes
+    segment: Segment | None
+    offset: int
+
+
+class Limits(NamedTuple):
+    """How large a log and its parts may grow. 0 switches a retention off."""
+
+    max_bytes_per_file: int = 100 << 20
+    tail_messages: int = 10000
+    retention_bytes: int = 0
+    retention_time: float = 0.0
+
+
+class TopicLog:
+    def __init__(self, directory: Path | None, limits: Limits, lease: Lease, floor: int = 0) -> None:
+        """Open the log in `directory` (None: memory only), recovering what a crash left.
+
+        A new log begins at position `floor`.
+        """
+        self.directory = directory
+        self.limits = limits
+        self.segments: list[Segment] = []
+        self.recovered: list[Deferred] = []  # the deferred batches of the newest segment, for the journal
+        self.unsynced = 0  # messages written and not yet on the disk for sure
+        self._lease = lease
+        self._ids_left = 0
+        self._tail: list[Chunk] = []
+        self._tail_bytes = 0
+        self._fd = -1
+        self._to_sync: list[int] = []
+        self._idle_at = -1
+        self.first = self.end = floor
+        if directory is not None:
+            self._recover(directory, floor)
+        self._writer = kernel.BatchWriter(self.end, 0)
+
+    def _recover(self, directory: Path, floor: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        bases = sorted(int(path.stem) for path in directory.glob("*" + SUFFIX) if path.stem.isdigit())
+        for base, following in zip(bases, [*bases[1:], None], strict=False):
+            segment = Segment(directory, base)
+            stat = os.stat(segment.path)
+            segment.size, segment.modified = stat.st_size, stat.st_mtime
+            if following is None:
+                for batch in segment.recover():
+                    self.recovered.append(Deferred(batch[3], batch[2], batch[6]))
+            else:
+                segment.end = following
+            self.segments.append(segment)
+        if not self.segments:
+            self.segments.append(self._create(directory, floor))
+        newest = self.segments[-1]
+        self.first, self.end = self.segments[0].base, newest.end
+        self._fd = os.open(newest.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    @staticmethod
+    def _create(directory: Path, base: int) -> Segment:
+        segment = Segment(directory, base)
+        segment.modified = time.time()
+        os.close(os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return segment
+
+    # ---- publishing
+
+    @property
+    def pending(self) -> int:
+        """Messages added and not yet committed."""
+        return self._writer.count
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._writer.size
+
+    def _reserve(self, count: int) -> kernel.BatchWriter:
+        if self._ids_left < count:
+            first, self._ids_left = self._lease(count)
+            self._writer.renumber(self._writer.position, first)
+        self._ids_left -= count
+        return self._writer
+
+    def add_pubs(self, data: kernel.Buffer, start: int, count: int, line: int, timestamp: int) -> int:
+        """Add a run of PUB commands (see kernel.scan_pubs); returns the bytes of their bodies."""
+        return self._reserve(count).add_pubs(data, start, count, line, timestamp)
+
+    def add_mpub(self, data: kernel.Buffer, start: int, count: int, timestamp: int) -> int:
+        """Add a checked MPUB body (see kernel.scan_mpub); returns the bytes of its messages."""
+        return self._reserve(count).add_mpub(data, start, count, timestamp)
+
+    def add_bodies(self, bodies: list[kernel.Buffer], timestamp: int, due: int) -> int:
+        """Add whole bodies, deliverable from `due` (ns since the epoch, 0 for at once)."""
+        return self._reserve(len(bodies)).add_bodies(bodies, timestamp, due)
+
+    def commit(self) -> int:
+        """Write what was added since the last commit; returns how many messages that were.
+
+        When the disk refuses, raises OSError, and the log is as if nothing had been added.
+        """
+        count = self._writer.count
+        if not count:
+            return 0
+        data = self._writer.take()
+        try:
+            segment, offset = self._write(data) if self.directory is not None else (None, 0)
+        except OSError:
+            self._writer.renumber(self.end, self._writer.next_id)
+            raise
+        if segment is not None:
+            segment.written(self.end, count, len(data))
+        self._tail.append(Chunk(self.end, self.end + count, data, segment, offset))
+        self._tail_bytes += len(data)
+        self.end += count
+        self.unsynced += count
+        if segment is not None and (
+            self._tail_bytes > TAIL_BYTES or self.end - self._tail[0].position > self.limits.tail_messages
+        ):
+            self._shorten_tail()
+        return count
+
+    def _write(self, data: bytes) -> tuple[Segment, int]:
+        segment = self.segments[-1]
+        if segment.size and segment.size + len(data) > self.limits.max_bytes_per_file:
+            segment = self._roll()
+        done = 0
+        try:
+            done = os.write(self._fd, data)
+            while done < len(data):
+                done += os.write(self._fd, memoryview(data)[done:])
+        except OSError:
+            # what was written of it is no whole batch: away with it, so that the next commit follows the last
+            os.ftruncate(self._fd, segment.size)
+            raise
+        return segment, segment.size
+
+    def _roll(self) -> Segment:
+        assert self.directory is not None
+        old = self.segments[-1]
+        segment = self._create(self.directory, self.end)
+        fd = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        old.modified = time.time()
+        self._to_sync.append(self._fd)
+        self._fd = fd
+        self.segments.append(segment)
+        return segment
+
+    # ---- reading
+
+    @property
+    def tail_length(self) -> int:
+        """How many of the newest messages are in memory."""
+        return self.end - self._tail[0].position if self._tail else 0
+
+    def _shorten_tail(self) -> None:
+        """Forget the oldest chunks until three quarters of the bounds are left: seldom, and many at once."""
+        tail, limits = self._tail, self.limits
+        messages = self.end - limits.tail_messages * 3 // 4
+        gone = 0
+        for chunk in tail[:-1]:
+            if self._tail_bytes <= TAIL_BYTES * 3 // 4 and chunk.end > messages:
+                break
+            self._tail_bytes -= len(chunk.data)
+            gone += 1
+        del tail[:gone]
+
+    def chunk_at(self, position: int) -> Chunk | None:
+        """The piece of the tail that holds this position, if the tail does."""
+        tail = self._tail
+        if not tail or position < tail[0].position or position >= self.end:
+            return None
+        if position >= tail[-1].position:
+            return tail[-1]
+        at = bisect_right(tail, position, key=_position_of) - 1
+        return tail[at]
+
+    def segment_at(self, position: int) -> Segment | None:
+        """The segment that holds this position, or the first one behind it."""
+        at = bisect_right(self.segments, position, key=_base_of) - 1
+        return self.segments[max(at, 0)] if self.segments else None
+
+    def segment_after(self, segment: Segment) -> Segment | None:
+        at = bisect_right(self.segments, segment.base, key=_base_of)
+        return self.segments[at] if at < len(self.segments) else None
+
+    # ---- what the disk holds
+
+    def start_sync(self) -> tuple[list[int], int]:
+        """Descriptors to fsync and close, in a thread, and the number to give to `synced` afterwards."""
+        fds, self._to_sync = self._to_sync, []
+        if self._fd >= 0:
+            fds.append(os.dup(self._fd))
+        return fds, self.unsynced
+
+    def synced(self, messages: int) -> None:
+        self.unsynced -= messages
+
+    @property
+    def trimmable(self) -> bool:
+        """Whether `trim` could let go of anything, so that asking every channel is worth the while."""
+        return (
+            len(self.segments) > 1
+            or bool(self._tail)
+            or bool(self.segments and self.segments[0].size >= ROLL_WHEN_CONSUMED)
+        )
+
+    def trim(self, low: int, now: float) -> list[Segment]:
+        """Let go of what lies before `low` and no retention wants; the caller deletes what is returned."""
+        if self.directory is None:
+            self._trim_memory(low)
+            return []
+        if self._idle_at == self.end:  # nothing new since the last time: memory is better used elsewhere
+            self._tail.clear()
+            self._tail_bytes = 0
+        self._idle_at = self.end
+        newest = self.segments[-1]
+        if low >= self.end and newest.size >= ROLL_WHEN_CONSUMED and not self._wanted(newest, now):
+            self._roll()
+        gone: list[Segment] = []
+        while (
+            len(self.segments) > 1 and self.segments[0].end <= low and not self._wanted(self.segments[0], now)
+        ):
+            gone.append(self.segments.pop(0))
+        self.first = self.segments[0].base
+        return gone
+
+    def _wanted(self, segment: Segment, now: float) -> bool:
+        """Whether retention keeps this finished segment: as long as no limit that was set is exceeded."""
+        limits = self.limits
+        if not limits.retention_bytes and not limits.retention_time:
+            return False
+        if limits.retention_bytes and sum(each.size for each in self.segments) > limits.retention_bytes:
+            return False
+        modified = segment.modified if segment is not self.segments[-1] else now
+        return not limits.retention_time or now - modified <= limits.retention_time
+
+    def _trim_memory(self, low: int) -> None:
+        # Exceptions far behind may hold `low` back. Memory has a bound all the same: the oldest goes first.
+        low = max(low, self.end - 4 * max(self.limits.tail_messages, 1000))
+        gone = 0
+        for chunk in self._tail:
+            if chunk.end > low:
+                break
+            self._tail_bytes -= len(chunk.data)
+            gone += 1
+        del self._tail[:gone]
+        self.first = self._tail[0].position if self._tail else self.end
+
+    def close(self, sync: bool = True) -> None:
+        """Close every file, after an fsync unless the log is to be deleted. What is not committed is gone."""
+        for fd in [*self._to_sync, self._fd]:
+            if fd >= 0:
+                if sync:
+                    os.fsync(fd)
+                os.close(fd)
+        self._fd, self._to_sync = -1, []
+        for segment in self.segments:
+            segment.close()
+
+
+def _position_of(chunk: Chunk) -> int:
+    return chunk.position
+
+
+def _base_of(segment: Segment) -> int:
+    return segment.base
