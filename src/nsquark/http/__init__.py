@@ -1,0 +1,40 @@
+"""The small HTTP server that the daemons share: a router of plain functions over `httptools`."""
+
+from nsquark.http.message import (
+    JSON_TYPE,
+    TEXT_TYPE,
+    HttpError,
+    PendingResponse,
+    Request,
+    Response,
+    pack_json,
+    plain_text,
+    v1_body,
+    v1_empty,
+    v1_error,
+    v1_json,
+    v1_text,
+)
+from nsquark.http.router import Handler, Route, Router
+from nsquark.http.server import HttpServer, Limits
+
+__all__ = [
+    "JSON_TYPE",
+    "TEXT_TYPE",
+    "Handler",
+    "HttpError",
+    "HttpServer",
+    "Limits",
+    "PendingResponse",
+    "Request",
+    "Response",
+    "Route",
+    "Router",
+    "pack_json",
+    "plain_text",
+    "v1_body",
+    "v1_empty",
+    "v1_error",
+    "v1_json",
+    "v1_text",
+]

@@ -1,0 +1,269 @@
+"""One HTTP connection: requests to their handlers, responses out in the order of the requests.
+
+Two queues keep a client that pipelines or does not read to its own connection: the reader's requests, which
+wait to be handled, and those `_unanswered`, whose responses, or whose predecessors' responses, are not there
+yet. While anything waits, nothing is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+
+from nsquark.http import access_log
+from nsquark.http.message import HttpError, PendingResponse, Request, Response, plain_text
+from nsquark.http.reader import INTERNAL_ERROR, RequestReader
+
+if TYPE_CHECKING:
+    from nsquark.http.server import HttpServer
+
+logger = logging.getLogger(__name__)
+
+TIMED_OUT = plain_text(408, "408 Request Timeout")
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# A small body goes out in one piece with its head; copying a large one costs more than a second piece.
+LARGE_BODY = 16 * 1024
+
+
+class HttpConnection(asyncio.Protocol):
+    """See the module. `deadline` is when the server calls `expire`; it looks each tick."""
+
+    __slots__ = (
+        "_began", "_can_write", "_closing", "_limits", "_peer", "_reader", "_reading", "_running", "_serial",
+        "_server", "_transport", "_unanswered", "_waiting", "_write_left", "deadline",
+    )  # fmt: skip
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._transport: asyncio.Transport | None = None
+        self._peer = ""
+        self._reader = RequestReader(self, server.router, server.limits)
+        self._waiting = self._reader.requests
+        self._unanswered: deque[Request] = deque()
+        self._running = False
+        self._serial = False  # a coroutine is at work: what waits may count on its effects
+        self._reading = True
+        self._can_write = True
+        self._closing = False
+        self.deadline = math.inf
+        self._began = 0.0  # when a read first ended within the request under way
+        self._write_left = 0  # unsent bytes when `deadline` was set for writing
+
+    @property
+    def peer(self) -> str:
+        """`ip:port` of the client, or `@` on a unix socket."""
+        if not self._peer:
+            name = self._transport.get_extra_info("peername") if self._transport else None
+            if isinstance(name, tuple):
+                self._peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+            else:
+                self._peer = "@"
+        return self._peer
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._server.opened(self)
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._closing = True
+        self._waiting.clear()
+        self._unanswered.clear()
+        self._reader.close()
+        self._server.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        if reader.done:
+            return
+        was_partial = reader.partial
+        reader.feed(data)
+        if self._waiting:
+            self._run()
+        if reader.partial and not was_partial:
+            self._began = self._server.now
+        if reader.continue_due:
+            self._send_continue()
+        self._set_deadline()
+
+    def eof_received(self) -> bool:
+        """The client has said all it will. If it has answers coming, it may still be there to read them."""
+        self._reader.end()
+        self._run()
+        if not (self._waiting or self._unanswered):
+            return False
+        return self._transport is not None and self._transport.can_write_eof()  # TLS has no half-closing
+
+    def pause_writing(self) -> None:
+        self._can_write = False
+        self._pause_reading()
+        self._set_deadline()
+
+    def resume_writing(self) -> None:
+        self._can_write = True
+        self._run()
+        self._set_deadline()
+
+    # Handling and answering.
+
+    def _run(self) -> None:
+        """Handle what may be handled now; once nothing waits, read on or come to the end."""
+        if self._running:
+            return
+        self._running = True
+        waiting, unanswered = self._waiting, self._unanswered
+        while (
+            waiting and self._can_write and not self._serial and len(unanswered) < self._limits.max_pipelined
+        ):
+            request = waiting.popleft()
+            if request.target.route.logged and access_log.is_enabled():
+                request.started = perf_counter()
+            response = request.response or self._handle(request)
+            if response is not None and not unanswered:
+                self._write(request, response)
+            else:
+                request.response = response
+                unanswered.append(request)
+        self._running = False
+        if waiting:
+            self._pause_reading()
+        elif self._can_write:
+            self._resume_reading()
+            if self._reader.done and not unanswered:
+                self._finish()
+
+    def _handle(self, request: Request) -> Response | None:
+        """The handler's response; None if it comes later, by `answer`."""
+        try:
+            answer = request.target.route.handler(request)
+        except HttpError as error:
+            return error.response
+        except Exception:
+            logger.exception("HTTP: %s %s failed", request.method, request.path)
+            return INTERNAL_ERROR
+        if isinstance(answer, Response):
+            return answer
+        if isinstance(answer, PendingResponse):
+            return answer.attach(self, request)
+        self._serial = True
+        self._server.spawn(self._await(request, answer))
+        return None
+
+    async def _await(self, request: Request, answer: Awaitable[Response]) -> None:
+        try:
+            response = await answer
+        except HttpError as error:
+            response = error.response
+        except Exception:
+            logger.exception("HTTP: %s %s failed", request.method, request.path)
+            response = INTERNAL_ERROR
+        self._serial = False
+        self.answer(request, response)
+
+    def answer(self, request: Request, response: Response) -> None:
+        """A response that was promised is there: send what can be sent in order."""
+        request.response = response
+        unanswered = self._unanswered
+        while unanswered and (first := unanswered[0].response) is not None:
+            self._write(unanswered.popleft(), first)
+        if self._waiting or self._reader.done:
+            self._run()
+        if self._reader.continue_due:
+            self._send_continue()
+        self._set_deadline()
+
+    def _write(self, request: Request, response: Response) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        head = response.head + request.connection_header + self._server.date
+        if request.method_bytes == b"HEAD":
+            transport.write(head)
+        elif len(response.body) < LARGE_BODY:
+            transport.write(head + response.body)
+        else:
+            transport.writelines((head, response.body))
+        if request.started:
+            access_log.log_request(request, response)
+
+    def _send_continue(self) -> None:
+        """Ask for the body, once everything before it is answered."""
+        if self._transport is not None and not (self._waiting or self._unanswered):
+            self._reader.continue_due = False
+            self._transport.write(CONTINUE)
+
+    def _pause_reading(self) -> None:
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = True
+            self._began = self._server.now  # if a request is under way, it was we who kept it waiting
+            self._transport.resume_reading()
+
+    # Deadlines and the end.
+
+    def _set_deadline(self) -> None:
+        if self._closing:
+            return
+        if not self._can_write:
+            self._watch_writing()
+        elif self._unanswered or self._waiting:
+            self.deadline = math.inf  # our own time, not the client's
+        elif self._reader.partial:
+            limits = self._limits
+            self.deadline = self._began + limits.request_timeout + self._reader.taken / limits.min_rate
+        else:
+            self.deadline = self._server.idle_deadline
+
+    def _watch_writing(self) -> None:
+        if self._transport is not None:
+            self._write_left = self._transport.get_write_buffer_size()
+            self.deadline = self._server.now + self._limits.write_timeout
+
+    def expire(self) -> None:
+        """Called by the server when the deadline has passed."""
+        transport = self._transport
+        if transport is None:
+            return
+        if self._closing or not self._can_write:
+            if 0 < transport.get_write_buffer_size() < self._write_left:
+                self._watch_writing()  # slow, but it reads
+            else:
+                transport.abort()
+        elif self._reader.partial:
+            self._reader.refuse(TIMED_OUT)
+            self._run()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Send what is answered, and close."""
+        self._reader.done = True
+        self._reader.unread = False
+        self._finish()
+
+    def _finish(self) -> None:
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        self._closing = True
+        self._watch_writing()
+        if not self._reader.unread or not transport.can_write_eof():
+            transport.close()
+            return
+        # To close a socket that has unread bytes is to reset it, and the client would see that in place of
+        # the answer. So end our side only, and read into the void until the client ends its own.
+        transport.write_eof()
+        self.deadline = self._server.now + self._limits.tick + self._limits.linger

@@ -1,0 +1,107 @@
+"""What the head of a request says about the connection, and whether we go on reading after it.
+
+The parser has checked the syntax, and that lengths and encodings do not contradict each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from httptools import HttpRequestParser
+
+from nsquark.errors import NsquarkError
+from nsquark.http.message import Request, Response, plain_text
+from nsquark.http.router import BAD_REQUEST
+
+if TYPE_CHECKING:
+    from nsquark.http.server import Limits
+
+MALFORMED = plain_text(400, "400 Bad Request")
+NO_HOST = plain_text(400, "400 Bad Request: missing required Host header")
+EXPECTATION_FAILED = plain_text(417, "417 Expectation Failed")
+HEAD_TOO_BIG = plain_text(431, "431 Request Header Fields Too Large")
+WRONG_VERSION = plain_text(505, "505 HTTP Version Not Supported: unsupported protocol version")
+
+CLOSE = b"Connection: close\r\n"
+KEEP_ALIVE = b"Connection: keep-alive\r\n"
+
+# What read_head found beside an ordinary request.
+EXPECTS_CONTINUE = 1
+WANTS_UPGRADE = 2
+
+
+class Refused(NsquarkError):
+    """Nothing more is read: this response, then the end."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+def read_head(
+    request: Request, headers: dict[bytes, bytes], parser: HttpRequestParser, read: int, limits: Limits
+) -> int:
+    """Settle the request's keep-alive and return flags: EXPECTS_CONTINUE, WANTS_UPGRADE.
+
+    `read` is the number of bytes the head came in, at most. Raises Refused, before any of the body is taken,
+    with the answer to a request that cannot be served.
+    """
+    route = request.target.route
+    if route is BAD_REQUEST:
+        raise Refused(MALFORMED)
+    if len(headers) > limits.max_headers or (read > limits.max_head and _size(headers) > limits.max_head):
+        raise Refused(HEAD_TOO_BIG)
+    flags = 0
+    has_host = has_connection = False
+    for name, value in headers.items():
+        known = name.lower()
+        if known == b"host":
+            has_host = True
+        elif known == b"content-length":
+            if int(value) > route.max_body:
+                raise Refused(route.too_big)
+        elif known == b"connection":
+            has_connection = True
+        elif known == b"expect":
+            if value.lower() != b"100-continue":
+                raise Refused(EXPECTATION_FAILED)
+            flags |= EXPECTS_CONTINUE
+        elif known == b"upgrade" and parser.should_upgrade():
+            flags |= WANTS_UPGRADE
+    if has_connection or not has_host or not parser.should_keep_alive():
+        _settle_keep_alive(request, parser, has_host)
+    return flags
+
+
+def _settle_keep_alive(request: Request, parser: HttpRequestParser, has_host: bool) -> None:
+    version = parser.get_http_version()
+    if version not in ("1.0", "1.1"):
+        raise Refused(WRONG_VERSION)
+    if version == "1.1" and not has_host:
+        raise Refused(NO_HOST)
+    request.keep_alive = parser.should_keep_alive()
+    if not request.keep_alive:
+        request.connection_header = CLOSE
+    elif version == "1.0":
+        request.connection_header = KEEP_ALIVE
+
+
+def without_upgrade(request: Request, headers: dict[bytes, bytes], parser: HttpRequestParser) -> bytes:
+    """The same head without the wish to change the protocol.
+
+    Java's client asks for `h2c` on every request, curl with --http2. A server may ignore that and Go's does,
+    but the parser would take the body for the other protocol's bytes.
+    """
+    version = parser.get_http_version().encode()
+    lines = [request.method_bytes + b" " + request.uri + b" HTTP/" + version]
+    for name, value in headers.items():
+        if name.lower() == b"connection":
+            tokens = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
+            value = b",".join(tokens)
+        if name.lower() != b"upgrade":
+            lines.append(name + b": " + value)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _size(headers: dict[bytes, bytes]) -> int:
+    return sum(map(len, headers)) + sum(map(len, headers.values()))

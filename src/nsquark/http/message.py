@@ -1,0 +1,162 @@
+"""What a handler takes and gives: the request, the response, and the response that comes later.
+
+A `Response` is laid out when it is made, so that one made once can be sent for ever. The `v1_…` functions
+make what NSQ calls version 1 answers: its header, its JSON, its errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from nsquark.errors import NsquarkError, UsageError
+
+if TYPE_CHECKING:
+    from nsquark.http.connection import HttpConnection
+    from nsquark.http.router import Target
+
+JSON_TYPE = "application/json; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
+# Go writes header names in its canonical form, whatever the source says, so this is NSQ's on the wire.
+V1_HEADER = ("X-Nsq-Content-Type", "nsq; version=1.0")
+
+
+class Response:
+    """A status, a body and the head that goes before them, up to the headers each connection adds."""
+
+    __slots__ = ("body", "head", "status")
+
+    def __init__(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
+        lines = [f"HTTP/1.1 {status} {_reason(status)}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        lines.append(f"Content-Length: {len(body)}\r\n")
+        self.status = status
+        self.head = "\r\n".join(lines).encode("latin-1")
+        self.body = body
+
+
+class HttpError(NsquarkError):
+    """Raised by a handler to answer with NSQ's error JSON."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status} {message}")
+        self.response = v1_error(status, message)
+
+
+class PendingResponse:
+    """A response that a handler promises now and resolves later, without a task or a future.
+
+    The handler has done its work when it returns one; requests behind it on the same connection are handled
+    meanwhile, and answered after it.
+    """
+
+    __slots__ = ("_connection", "_request", "_response")
+
+    def __init__(self) -> None:
+        self._response: Response | None = None
+        self._connection: HttpConnection | None = None
+        self._request: Request | None = None
+
+    def resolve(self, response: Response) -> None:
+        """Send the response as soon as it is its turn. Raises UsageError the second time."""
+        if self._response is not None:
+            raise UsageError(f"a response resolved twice: {self._response.status}, now {response.status}")
+        self._response = response
+        if self._connection is not None and self._request is not None:
+            self._connection.answer(self._request, response)
+
+    def attach(self, connection: HttpConnection, request: Request) -> Response | None:
+        """Called by the connection: the response if it is there already, else it will be told."""
+        if self._response is None:
+            self._connection, self._request = connection, request
+        return self._response
+
+
+class Request:
+    """One request as its handler sees it. The body is whole, and empty unless the route takes one."""
+
+    __slots__ = ("body", "connection_header", "http_connection", "keep_alive", "method_bytes", "response",
+                 "started", "target", "uri")  # fmt: skip
+
+    def __init__(
+        self, http_connection: HttpConnection | None, method: bytes, uri: bytes, target: Target
+    ) -> None:
+        self.http_connection = http_connection
+        self.method_bytes = method
+        self.uri = uri
+        self.target = target
+        self.body = b""
+        self.keep_alive = True
+        self.connection_header = b""  # a whole header line where the version's default is not meant
+        self.response: Response | None = None
+        self.started = 0.0  # of the clock of the access log; 0 when it is not to be logged
+
+    @property
+    def method(self) -> str:
+        return self.method_bytes.decode("ascii")
+
+    @property
+    def path(self) -> str:
+        """The path with its escapes resolved."""
+        return self.target.path
+
+    @property
+    def argument(self) -> str:
+        """What stood in place of `<name>` in the route's path, or nothing."""
+        return self.target.argument
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The first value of each parameter. Raises HttpError (400) where Go would not parse it."""
+        query = self.target.query
+        if query is None:
+            raise HttpError(400, "INVALID_REQUEST")
+        return query
+
+    @property
+    def peer(self) -> str:
+        """`ip:port` of the client, or `@` on a unix socket."""
+        return self.http_connection.peer if self.http_connection is not None else "@"
+
+
+def pack_json(value: object) -> str:
+    """Compact JSON with `<`, `>` and `&` escaped, as Go writes it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def v1_json(value: object, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    # A lone surrogate cannot be UTF-8; written as the escape \udxxx it is still JSON.
+    return v1_body(pack_json(value).encode("utf-8", "backslashreplace"), JSON_TYPE, status, headers)
+
+
+def v1_error(status: int, message: str, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    return v1_json({"message": message}, status, headers)
+
+
+def v1_text(text: str, status: int = 200) -> Response:
+    return v1_body(text.encode("utf-8", "backslashreplace"), TEXT_TYPE, status)
+
+
+def v1_body(
+    body: bytes, content_type: str, status: int = 200, headers: Iterable[tuple[str, str]] = ()
+) -> Response:
+    return Response(status, body, (*headers, ("Content-Type", content_type), V1_HEADER))
+
+
+def v1_empty() -> Response:
+    return Response(200, b"", (V1_HEADER,))
+
+
+def plain_text(status: int, text: str) -> Response:
+    """Text without NSQ's header: /ping, and whatever goes wrong before NSQ is asked."""
+    return Response(status, text.encode("utf-8", "backslashreplace"), (("Content-Type", TEXT_TYPE),))
+
+
+def _reason(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "status"

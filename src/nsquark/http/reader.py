@@ -1,0 +1,206 @@
+"""Bytes to requests, without a socket or a clock: what one connection has sent so far.
+
+The parser is `httptools`; this decides, as soon as a head is complete, whether the rest is wanted, and keeps
+what is buffered within the limits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from nsquark.http.head import (
+    CLOSE,
+    EXPECTS_CONTINUE,
+    HEAD_TOO_BIG,
+    MALFORMED,
+    WANTS_UPGRADE,
+    Refused,
+    read_head,
+    without_upgrade,
+)
+from nsquark.http.message import Request, Response, v1_error
+from nsquark.http.router import BAD_REQUEST, Router, Target
+
+if TYPE_CHECKING:
+    from nsquark.http.connection import HttpConnection
+    from nsquark.http.server import Limits
+
+logger = logging.getLogger(__name__)
+
+INTERNAL_ERROR = v1_error(500, "INTERNAL_ERROR")
+# The most bytes on the wire per byte of a chunked body: "1\r\nx\r\n", and some to spare for extensions.
+CHUNK_OVERHEAD = 8
+# For what is answered without having been understood.
+NO_TARGET = Target(BAD_REQUEST, "", None)
+
+
+class RequestReader:
+    """Feed it what arrives; take complete requests off `requests`.
+
+    A request that was refused has its response already, and is the last one: `done` is then set, and nothing
+    more is parsed.
+    """
+
+    __slots__ = (
+        "_body", "_body_parts", "_body_size", "_completed", "_connection", "_headers", "_limits", "_parser",
+        "_read", "_replay", "_request", "_router", "_url", "continue_due", "done", "on_body", "on_header",
+        "on_url", "partial", "requests", "taken", "unread",
+    )  # fmt: skip
+
+    def __init__(self, connection: HttpConnection | None, router: Router, limits: Limits) -> None:
+        self._connection = connection
+        self._router = router
+        self._limits = limits
+        self.requests: deque[Request] = deque()
+        self.partial = False  # the last read ended within a request
+        self.taken = 0  # bytes of that request so far (but not those of a read that completed another one)
+        self.continue_due = False  # its sender waits for `100 Continue`
+        self.done = False
+        self.unread = False  # the client may be still sending what is not parsed
+
+        # The parser calls these collections' own methods, which are compiled, where it could call ours.
+        self._url: list[bytes] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+        self.on_url = self._url.append
+        self.on_header = self._headers.__setitem__
+        self.on_body = self._body.append
+        self._parser = HttpRequestParser(self)
+        self._request: Request | None = None  # the one whose head is complete and whose body is not
+        self._read = 0  # `taken` with the present read
+        self._body_size = 0  # what earlier reads brought of the body,
+        self._body_parts = 0  # kept in so many parts
+        self._completed = False  # the present read completed a request
+        self._replay = b""  # see feed
+
+    def feed(self, data: bytes) -> None:
+        """Parse what arrived. Never raises: what cannot be parsed is refused."""
+        self._read = self.taken + len(data)
+        self._completed = False
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            # The parser takes what follows for another protocol: tell a new one the same, less the wish.
+            replay, self._replay = self._replay, b""
+            self._request = None
+            self._parser = HttpRequestParser(self)
+            return self.feed(replay + data[upgrade.args[0] :])
+        except HttpParserError as error:
+            if not self.done:
+                if not isinstance(error.__context__, Refused | None):
+                    logger.error("HTTP: a callback of the parser failed", exc_info=error.__context__)
+                self._refuse_broken()
+        if not self.done and (self._request is not None or self._url or not self._completed):
+            self._left_incomplete(len(data))
+        return None
+
+    def end(self) -> None:
+        """The client will send no more: a request that is cut short is refused."""
+        if not self.done:
+            if self.partial:
+                self._refuse_broken()
+            self.done = True
+        self.unread = False
+
+    def close(self) -> None:
+        """Let go of the parser, which holds our bound methods. Nothing may be fed any more."""
+        self.done = True
+        del self._parser
+
+    def refuse(self, response: Response) -> None:
+        """Parse nothing more; this is the answer to the request under way."""
+        request = self._request or Request(self._connection, b"-", b"-", NO_TARGET)
+        request.keep_alive = False
+        request.connection_header = CLOSE
+        request.response = response
+        self._request = None
+        self.partial = self.continue_due = False
+        self._url.clear()
+        self._headers.clear()
+        self._body.clear()
+        self.done = self.unread = True
+        self.requests.append(request)
+
+    def _refuse_broken(self) -> None:
+        """NSQ calls it an internal error when a body that it wants cannot be read."""
+        request = self._request
+        wanted = request is not None and request.target.route.keeps_body
+        self.refuse(INTERNAL_ERROR if wanted else MALFORMED)
+
+    # Called by the parser.
+
+    def on_headers_complete(self) -> None:
+        uri = self._url[0] if len(self._url) == 1 else b"".join(self._url)
+        self._url.clear()
+        method = self._parser.get_method()
+        self._request = request = Request(self._connection, method, uri, self._router.resolve(method, uri))
+        try:
+            flags = read_head(request, self._headers, self._parser, self._read, self._limits)
+        except Refused as refused:
+            self.refuse(refused.response)
+            raise
+        if flags:
+            if flags & WANTS_UPGRADE:
+                self._replay = without_upgrade(request, self._headers, self._parser)
+            self.continue_due = bool(flags & EXPECTS_CONTINUE)
+
+    def on_message_complete(self) -> None:
+        request = self._request
+        self._headers.clear()
+        if request is None or self._replay:
+            return
+        if self._body:
+            self._take_body(request)
+        self.continue_due = False
+        if self.partial:
+            self.partial = False
+            self.taken = self._body_size = self._body_parts = 0
+        self._request = None
+        self._completed = True
+        if not request.keep_alive:
+            self.done = True
+        self.requests.append(request)
+
+    def _take_body(self, request: Request) -> None:
+        body = self._body
+        route = request.target.route
+        if route.keeps_body:
+            request.body = body[0] if len(body) == 1 else b"".join(body)
+            if len(request.body) > route.max_body:
+                self.refuse(route.too_big)
+                raise Refused(route.too_big)
+        body.clear()
+
+    # Between reads.
+
+    def _left_incomplete(self, size: int) -> None:
+        """A read ended within a request: see what it has cost so far."""
+        self.partial = True
+        if not self._completed:
+            self.taken += size
+        if self._request is None:
+            if self.taken > self._limits.max_head:
+                self.refuse(HEAD_TOO_BIG)
+            return
+        route = self._request.target.route
+        self._count_body(route.keeps_body)
+        if self._body_size > route.max_body:
+            self.refuse(route.too_big)
+        elif self.taken > self._limits.max_head + CHUNK_OVERHEAD * route.max_body:
+            self.refuse(MALFORMED)  # endless trailers or chunk extensions
+
+    def _count_body(self, keep: bool) -> None:
+        """Make one part of what this read brought: a million chunks of a byte are dear as a list."""
+        body = self._body
+        fresh = body[self._body_parts :]
+        if fresh:
+            part = fresh[0] if len(fresh) == 1 else b"".join(fresh)
+            del body[self._body_parts :]
+            self._body_size += len(part)
+            if keep:
+                body.append(part)
+                self._body_parts += 1
