@@ -1,0 +1,224 @@
+"""The broker: all topics of a node, and what they share.
+
+Knows nothing of sockets: connections and HTTP handlers come to it, and it gives them topics. It owns the data
+directory's content, the timers, the thread that waits for the disk, and the health of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from nsquark.names import is_ephemeral, is_valid_name
+
+from . import metadata
+from .node import Node, write_atomically
+from .options import Options
+from .syncer import Syncer
+from .timers import Timers
+from .topic import Topic
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+logger = logging.getLogger(__name__)
+
+TOPICS = "topics"
+DELETED = ".deleted."
+TRIM_INTERVAL = 1.0
+
+
+class Services(Protocol):
+    """What topics need of the broker."""
+
+    options: Options
+    node: Node
+    turn: Turn
+    timers: Timers
+    syncer: Syncer
+
+    def healthy(self) -> None: ...
+    def unhealthy(self, reason: str) -> None: ...
+    def changed(self, ephemeral: bool) -> None: ...
+    def delete_topic(self, name: str) -> None: ...
+
+
+def directory_name(topic: str) -> str:
+    """What goes into a path: names such as `.` and `..` are legal topics."""
+    return "%2E" + topic[1:] if topic.startswith(".") else topic
+
+
+def topic_name(directory: str) -> str:
+    return "." + directory[3:] if directory.startswith("%2E") else directory
+
+
+class Broker:
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self.options = options
+        self.start_time = time.time()
+        self.hostname = os.uname().nodename
+        self.tcp_port = self.http_port = 0
+        self.topics: dict[str, Topic] = {}
+        self.connections: set[Connection] = set()
+        self.health = "OK"
+        self.turn = Turn(loop.call_soon)
+        self.timers = Timers(loop, time.time_ns)
+        self.syncer = Syncer(loop, self.unhealthy)
+        self.stopping = False
+        self._loop = loop
+        self._path = Path(options.data_path or ".")
+        self._periodic: list[asyncio.TimerHandle] = []
+        self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
+        self._saving: asyncio.Task[None] | None = None
+        self._deleted: list[Path] = []
+        self.node = Node(self._path, options.node_id)
+
+    # ---- the data directory
+
+    def load(self) -> None:
+        """Take up every topic that `nsqd.dat` or the disk knows. Raises BadMetadata."""
+        known = metadata.load(self._path / metadata.FILE_NAME)
+        folder = self._path / TOPICS
+        folder.mkdir(exist_ok=True)
+        for entry in sorted(os.listdir(folder)):
+            if entry.startswith(DELETED):
+                self.syncer.delete([folder / entry])
+                continue
+            name = topic_name(entry)
+            if is_valid_name(name) and not is_ephemeral(name):
+                known.setdefault(name, metadata.TopicMetadata())
+        now = time.time_ns()
+        for name, entry_ in known.items():
+            topic = self._open(name)
+            topic.restore(list(entry_.channels), entry_.paused, now)
+            for channel, paused in entry_.channels.items():
+                topic.channels[channel].paused = paused
+        write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self._every(self.options.sync_timeout, self._sync)
+        self._every(TRIM_INTERVAL, self._trim)
+
+    def _open(self, name: str) -> Topic:
+        directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
+        topic = Topic(self, name, directory)
+        self.topics[name] = topic
+        return topic
+
+    def _every(self, seconds: float, work: Callable[[], None]) -> None:
+        slot = len(self._periodic)
+
+        def run() -> None:
+            if not self.stopping:
+                self._periodic[slot] = self._loop.call_later(seconds, run)
+                work()
+
+        self._periodic.append(self._loop.call_later(seconds, run))
+
+    def _sync(self) -> None:
+        for topic in self.topics.values():
+            if topic.log.unsynced or topic.journal.unsynced:
+                self.syncer.request(topic)
+
+    def _trim(self) -> None:
+        now = time.time()
+        for topic in self.topics.values():
+            if topic.active or topic.log.trimmable:
+                topic.trim(now)
+
+    # ---- topics
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name, created if it is not there."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self._open(name)
+            topic.rewrite_journal()
+            logger.info("TOPIC(%s): created", name)
+            self.changed(topic.ephemeral)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Raises KeyError if there is none of this name. Gone for good once the metadata is saved."""
+        topic = self.topics.pop(name)
+        logger.info("TOPIC(%s): deleting", name)
+        topic.exit()
+        if not topic.ephemeral:
+            self.node.raise_floor(topic.log.end)
+            old = self._path / TOPICS / directory_name(name)
+            gone = self._path / TOPICS / f"{DELETED}{os.urandom(8).hex()}"
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(old, gone)
+            self._deleted.append(gone)
+        self.changed(topic.ephemeral)
+
+    # ---- metadata
+
+    def changed(self, ephemeral: bool) -> None:
+        """Topics or channels have come or gone: the file will be written, soon and once for many changes."""
+        if ephemeral or self.stopping:
+            return
+        self._change += 1
+        if self._saving is None:
+            self._saving = self._loop.create_task(self._save())
+
+    async def save_metadata(self) -> None:
+        """Return when everything up to now is in the file and on disk. Raises OSError."""
+        self._change += 1
+        wanted = self._change
+        while self._saved < wanted:
+            if self._saving is None:
+                self._saving = self._loop.create_task(self._save())
+            await asyncio.shield(self._saving)
+
+    async def _save(self) -> None:
+        try:
+            while self._saved < self._change:
+                change = self._change
+                data = metadata.pack(self.topics.values())
+                deleted, self._deleted = self._deleted, []
+
+                def write(data: bytes = data, deleted: list[Path] = deleted) -> None:
+                    if deleted:
+                        self.node.save()
+                    write_atomically(self._path / metadata.FILE_NAME, data)
+
+                try:
+                    await self.syncer.run(write)
+                except OSError as error:
+                    logger.error("failed to persist metadata - %s", error)
+                    self.unhealthy(str(error))
+                    raise
+                self.syncer.delete(deleted)
+                self._saved = change
+        finally:
+            self._saving = None
+
+    # ---- health
+
+    def healthy(self) -> None:
+        if self.health != "OK":
+            self.health = "OK"
+
+    def unhealthy(self, reason: str) -> None:
+        self.health = f"NOK - {reason}"
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Store everything and let go of the files. The connections are closed already."""
+        self.stopping = True
+        for handle in self._periodic:
+            handle.cancel()
+        self.turn.run()
+        for topic in self.topics.values():
+            topic.close()
+        write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self.node.save()
+        self.timers.close()
+        self.syncer.close()

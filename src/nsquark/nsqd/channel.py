@@ -1,0 +1,492 @@
+"""A channel: a cursor over its topic's log, and the exceptions.
+
+First deliveries come off the log in runs. Exceptions are what was delivered and is not finished
+(`in_flight`), what waits to be delivered again, and what is deferred. Everything else below the cursor is
+finished. The topic's journal gets told of every change that must survive.
+
+Plain and synchronous: every method is atomic, and time is an argument (ns since the epoch).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from nsquark import kernel
+from nsquark.errors import LogCorrupt
+from nsquark.log import ChannelState, Cursor, Deferred, Ranges, Run
+from nsquark.names import is_ephemeral
+
+from .in_flight import NEVER, Consumer, Flight
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+logger = logging.getLogger(__name__)
+
+MAX_RUN_BYTES = 256 << 10
+_order = count()
+
+
+@dataclass(slots=True)
+class Again:
+    """Messages to be delivered again, when the cursor has reached `mark`: their place in the queue."""
+
+    position: int
+    count: int
+    attempts: int
+    mark: int
+
+
+class Channel:
+    def __init__(self, topic: Topic, name: str, number: int, position: int) -> None:
+        self.topic = topic
+        self.name = name
+        self.number = number
+        self.ephemeral = is_ephemeral(name)
+        self.paused = False
+        self.exiting = False
+        self.consumers: dict[Consumer, None] = {}
+        self.message_count = 0
+        self.requeue_count = 0
+        self.timeout_count = 0
+        self.in_flight_count = 0
+        self.deferred_count = 0
+        self.wakes_at = NEVER
+        self.cursor = Cursor(topic.log, position)
+        self._skip = Ranges()  # at and behind the cursor: not to be delivered by it
+        self._again: deque[Again] = deque()
+        self._again_count = 0
+        self._deferred: list[
+            tuple[int, int, int, int, int]
+        ] = []  # heap of (due, order, position, count, attempts)
+        self._ready: dict[Consumer, None] = {}  # those that may have free places, in turn
+        self._journal = None if self.ephemeral else topic.journal
+
+    # ---- the state that survives
+
+    def restore(self, state: ChannelState, now: int) -> None:
+        """Go on from what the journal knows."""
+        self.cursor.seek(state.position)
+        self._skip = state.passed
+        for position, (attempts, due) in sorted(state.waiting.items()):
+            if due > now:
+                self._push_deferred(due, position, 1, attempts)
+            else:
+                self._push_again(position, 1, attempts, state.position)
+
+    def snapshot(self) -> None:
+        """Write everything into the journal, which has just begun a new file."""
+        journal = self._journal
+        if journal is None:
+            return
+        journal.create(self.number, self.name, self.cursor.position)
+        for start, end in self._skip:
+            journal.finish(self.number, start, end)
+        for flight in self._flights():
+            end = flight.position + flight.end - flight.first
+            journal.requeue(self.number, flight.position, end, flight.attempts, 0)
+        for again in self._again:
+            journal.requeue(self.number, again.position, again.position + again.count, again.attempts, 0)
+        for due, _, position, number, attempts in self._deferred:
+            journal.requeue(self.number, position, position + number, attempts, due)
+
+    def _flights(self) -> Iterable[Flight]:
+        for consumer in self.consumers:
+            yield from consumer.flights
+
+    def low(self) -> int:
+        """Everything before this position is finished."""
+        low = self.cursor.position
+        for flight in self._flights():
+            low = min(low, flight.position)
+        for again in self._again:
+            low = min(low, again.position)
+        for entry in self._deferred:
+            low = min(low, entry[2])
+        return low
+
+    def _finished(self, start: int, end: int) -> None:
+        if self._journal is not None:
+            self._journal.finish(self.number, start, end)
+            self.topic.journaled()
+
+    def _requeued(self, position: int, number: int, attempts: int, due: int) -> None:
+        if self._journal is not None:
+            self._journal.requeue(self.number, position, position + number, attempts, due)
+            self.topic.journaled()
+
+    # ---- what statistics show
+
+    @property
+    def _fresh(self) -> int:
+        """How many messages the cursor has before it."""
+        fresh = self.topic.pumped - self.cursor.position
+        return fresh - self._skip.count_from(self.cursor.position) if self._skip else fresh
+
+    @property
+    def depth(self) -> int:
+        return max(0, self._fresh) + self._again_count
+
+    @property
+    def backend_depth(self) -> int:
+        """What of the depth is not in memory."""
+        in_memory = min(self._fresh, self.topic.log.tail_length)
+        return max(0, self._fresh - max(0, in_memory)) if not self.topic.ephemeral else 0
+
+    # ---- consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        self.consumers[consumer] = None
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """The consumer is gone: what it had in flight goes to others at once."""
+        if consumer not in self.consumers:
+            return
+        del self.consumers[consumer]
+        self._ready.pop(consumer, None)
+        for flight in consumer.flights:
+            number = flight.end - flight.first
+            self.in_flight_count -= number
+            self._requeued(flight.position, number, flight.attempts, 0)
+            self._push_again(flight.position, number, flight.attempts, self.cursor.position)
+        consumer.flights = []
+        consumer.in_flight_count = 0
+        self.topic.channel_ready(self)
+        if self.ephemeral and not self.consumers:
+            self.topic.delete_channel(self.name)
+
+    def set_ready(self, consumer: Consumer, number: int) -> None:
+        consumer.ready_count = number
+        self.has_room(consumer)
+
+    def has_room(self, consumer: Consumer) -> None:
+        """The consumer may take more than before: a higher RDY, or its socket takes data again."""
+        if consumer.free > 0:
+            self._ready[consumer] = None
+            self.topic.channel_ready(self)
+
+    def _landed(self, consumer: Consumer, number: int) -> None:
+        """`number` messages of the consumer are not in flight any more."""
+        self.in_flight_count -= number
+        consumer.in_flight_count -= number
+        if consumer.free > 0:
+            if consumer not in self._ready:
+                self._ready[consumer] = None
+            self.topic.channel_ready(self)
+
+    # ---- answers
+
+    def finish(self, consumer: Consumer, first: int, end: int) -> list[int]:
+        """The consumer is done with the ids [first, end). Returns those it did not have in flight."""
+        flights = consumer.flights
+        if flights and flights[0].first == first and end <= flights[0].end:  # in order: the usual case
+            flight = flights[0]
+            number = end - first
+            start = flight.position
+            if end == flight.end:
+                del flights[0]
+            else:
+                flight.first = end
+                flight.position = start + number
+            self._finished(start, start + number)
+            consumer.finish_count += number
+            self._landed(consumer, number)
+            return []
+        missing: list[int] = []
+        expected = first
+        for taken in consumer.take(first, end):
+            missing.extend(range(expected, taken.first))
+            number = taken.end - taken.first
+            self._finished(taken.position, taken.position + number)
+            consumer.finish_count += number
+            self._landed(consumer, number)
+            expected = taken.end
+        missing.extend(range(expected, end))
+        return missing
+
+    def requeue(self, consumer: Consumer, message: int, delay_ns: int, now: int) -> bool:
+        """Give an in-flight message back, deliverable after the delay. False if it is not in flight there.
+
+        `attempts` stays as it is: it grows on delivery.
+        """
+        for taken in consumer.take(message, message + 1):
+            due = now + delay_ns if delay_ns > 0 else 0
+            self._requeued(taken.position, 1, taken.attempts, due)
+            if due:
+                self._push_deferred(due, taken.position, 1, taken.attempts)
+            else:
+                self._push_again(taken.position, 1, taken.attempts, self._end_of_queue())
+                self.topic.channel_ready(self)
+            self.requeue_count += 1
+            consumer.requeue_count += 1
+            self._landed(consumer, 1)
+            return True
+        return False
+
+    def touch(self, consumer: Consumer, message: int, max_timeout_ns: int, now: int) -> bool:
+        """Give the consumer more time for a message. False if it is not in flight there."""
+        if consumer.find(message) is None:
+            return False
+        for taken in consumer.take(message, message + 1):
+            taken.deadline = min(now + consumer.msg_timeout_ns, taken.delivered + max_timeout_ns)
+            consumer.add(taken)
+            self.topic.wake_channel(self, taken.deadline)
+        return True
+
+    def holder(self, message: int) -> Consumer | None:
+        """Who has this message in flight."""
+        return next((consumer for consumer in self.consumers if consumer.find(message)), None)
+
+    # ---- time
+
+    def wake(self, now: int) -> None:
+        """Take back what has timed out, and queue what was deferred until now."""
+        for consumer in self.consumers:
+            if consumer.next_deadline > now:
+                continue
+            late = consumer.overdue(now)
+            number = sum(flight.end - flight.first for flight in late)
+            for flight in late:
+                size = flight.end - flight.first
+                self._requeued(flight.position, size, flight.attempts, 0)
+                self._push_again(flight.position, size, flight.attempts, self._end_of_queue())
+            if number:
+                self.timeout_count += number
+                self._landed(consumer, number)
+        while self._deferred and self._deferred[0][0] <= now:
+            _, _, position, number, attempts = heapq.heappop(self._deferred)
+            self.deferred_count -= number
+            self._push_again(position, number, attempts, self._end_of_queue())
+        self.topic.channel_ready(self)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        when = self._deferred[0][0] if self._deferred else NEVER
+        for consumer in self.consumers:
+            if consumer.next_deadline < when:
+                when = consumer.next_deadline
+        if when != NEVER:
+            self.topic.wake_channel(self, when)
+
+    # ---- the queue
+
+    def _end_of_queue(self) -> int:
+        """The place of what is queued now: behind what is there, as far as that would be in memory."""
+        return min(self.topic.pumped, self.cursor.position + self.topic.options.mem_queue_size)
+
+    def _push_again(self, position: int, number: int, attempts: int, mark: int) -> None:
+        self._again.append(Again(position, number, attempts, mark))
+        self._again_count += number
+
+    def _push_deferred(self, due: int, position: int, number: int, attempts: int) -> None:
+        heapq.heappush(self._deferred, (due, next(_order), position, number, attempts))
+        self.deferred_count += number
+        self.topic.wake_channel(self, due)
+
+    def pumped(self, number: int, deferred: Iterable[Deferred]) -> None:
+        """The topic has passed on `number` more messages, among them these deferred ones."""
+        self.message_count += number
+        for each in deferred:
+            if each.position >= self.cursor.position:
+                self._skip.add(each.position, each.position + each.count)
+                self._push_deferred(each.due, each.position, each.count, 0)
+
+    def pass_over(self, start: int, end: int) -> None:
+        """Drop [start, end), which the topic has not passed on yet."""
+        if start < end:
+            self._skip.add(start, end)
+            self._finished(start, end)
+
+    def deliver(self, now: int) -> None:
+        """Send what there is to those who have room, in turn and in proportion to their room."""
+        if not self.paused and not self.exiting:
+            self._deliver(now)
+        if self.ephemeral or self.topic.ephemeral:
+            self._drop_excess()
+
+    def _deliver(self, now: int) -> None:
+        ready = self._ready
+        available = self.depth
+        room = sum([consumer.free for consumer in ready]) if 1 < len(ready) <= available else 0
+        idle = 0
+        while ready and available > 0:
+            consumer = next(iter(ready))
+            free = consumer.free
+            del ready[consumer]
+            if free <= 0:
+                continue
+            want = min(free, available)
+            if ready:
+                want = 1 if available <= len(ready) else max(1, min(want, available * free // max(room, 1)))
+            sent = self._send(consumer, want, now)
+            if not sent:
+                # the queue has changed: something was lost, deferred, or passed over
+                ready[consumer] = None
+                before, available = available, self.depth
+                idle = idle + 1 if available >= before else 0
+                if idle > 1000:
+                    logger.error(
+                        "channel %s:%s has a depth of %d and delivers nothing",
+                        self.topic.name,
+                        self.name,
+                        before,
+                    )
+                    return
+                continue
+            available -= sent
+            room -= sent
+            if consumer.free > 0:
+                ready[consumer] = None
+
+    def _send(self, consumer: Consumer, want: int, now: int) -> int:
+        """Send one run of at most `want` messages; 0 when only the queue has changed."""
+        if self._again:
+            again = self._again[0]
+            room = again.mark - self.cursor.position
+            if room <= 0 or self._fresh <= 0:
+                return self._send_again(consumer, want, now)
+            want = min(want, room)
+        run = self._read(want)
+        if run is None:
+            return 0
+        if consumer.sample_rate:
+            return self._send_sample(consumer, run, now)
+        self._take_off(consumer, run, run.frames, 1, now)
+        return run.count
+
+    def _read(self, want: int) -> Run | None:
+        """The next run that the cursor is to deliver; None when it only moved."""
+        cursor = self.cursor
+        position = cursor.position
+        if self._skip:
+            position = self._skip.next_gap(position)
+            cursor.seek(position)
+            self._skip.drop_below(position)
+            bound = self._skip.next_start(position)
+            if bound is not None:
+                want = min(want, bound - position)
+        want = min(want, self.topic.pumped - position)
+        if want <= 0:
+            return None
+        try:
+            run = cursor.read(want, MAX_RUN_BYTES)
+        except LogCorrupt as error:
+            self._lose(error)
+            return None
+        if run is None:
+            return None
+        if run.position > position:  # the log has let go of what lies between
+            self._finished(position, run.position)
+        if run.due:
+            self._push_deferred(run.due, run.position, run.count, 0)
+            return None
+        return run
+
+    def _lose(self, error: LogCorrupt) -> None:
+        """Go on behind a piece of log that cannot be read."""
+        position = self.cursor.position
+        segment = self.topic.log.segment_at(position)
+        following = self.topic.log.segment_after(segment) if segment is not None else None
+        end = following.base if following is not None else self.topic.log.end
+        logger.error(
+            "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
+        )
+        self.topic.broken(str(error))
+        self._finished(position, end)
+        self.cursor.seek(end)
+        self._skip.drop_below(end)
+
+    def _send_again(self, consumer: Consumer, want: int, now: int) -> int:
+        again = self._again.popleft()
+        position, number, attempts, mark = again.position, again.count, again.attempts, again.mark
+        want = min(want, number)
+        try:
+            run = Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
+        except LogCorrupt as error:
+            logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
+            self.topic.broken(str(error))
+            run = None
+        if run is None or run.position != position:
+            # gone from the log: a broken segment, or an ephemeral topic out of memory
+            gone = number if run is None else min(number, run.position - position)
+            self._again_count -= gone
+            self._finished(position, position + gone)
+            if gone < number:
+                self._again.appendleft(Again(position + gone, number - gone, attempts, mark))
+            return 0
+        if run.count < number:
+            self._again.appendleft(Again(position + run.count, number - run.count, attempts, mark))
+        self._again_count -= run.count
+        frames = kernel.with_attempts(run.frames, attempts + 1) if attempts else run.frames
+        self._take_off(consumer, run, frames, attempts + 1, now)
+        return run.count
+
+    def _take_off(self, consumer: Consumer, run: Run, frames: kernel.Buffer, attempts: int, now: int) -> None:
+        """The run goes out to the consumer and is in flight from now on."""
+        number = run.count
+        deadline = now + consumer.msg_timeout_ns
+        if deadline < consumer.next_deadline:
+            self.topic.wake_channel(self, deadline)
+        consumer.add(Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline))
+        consumer.in_flight_count += number
+        consumer.message_count += number
+        self.in_flight_count += number
+        consumer.send(frames)
+
+    def _send_sample(self, consumer: Consumer, run: Run, now: int) -> int:
+        """Send about the share of the run that the consumer wants; the rest is finished for the channel."""
+        begin = 0
+        for index, end in enumerate(kernel.frame_ends(run.frames)):
+            position = run.position + index
+            if random.randrange(100) > consumer.sample_rate:
+                self._finished(position, position + 1)
+            else:
+                one = Run(position, 1, run.first_id + index, b"")
+                self._take_off(consumer, one, run.frames[begin:end], 1, now)
+            begin = end
+        return run.count
+
+    def _drop_excess(self) -> None:
+        """What does not fit into the memory of an ephemeral queue is dropped: the newest, as in NSQ."""
+        excess = self._fresh - self.topic.options.mem_queue_size
+        if excess > 0:
+            self.pass_over(self.topic.pumped - excess, self.topic.pumped)
+
+    # ---- what operators do
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def unpause(self) -> None:
+        self.paused = False
+        self.topic.channel_ready(self)
+
+    def empty(self) -> None:
+        """Drop everything: queued, in flight, deferred."""
+        self._skip = Ranges()
+        self._again.clear()
+        self._deferred.clear()
+        self._again_count = self.deferred_count = self.in_flight_count = 0
+        self.cursor.seek(self.topic.pumped)
+        for consumer in self.consumers:
+            consumer.flights = []
+            consumer.in_flight_count = 0
+            self.has_room(consumer)
+        if self._journal is not None:
+            self._journal.move(self.number, self.cursor.position)
+            self.topic.journaled()
+
+    def exit(self) -> None:
+        """The channel is deleted: its consumers are disconnected."""
+        self.exiting = True
+        self._ready.clear()
+        for consumer in list(self.consumers):
+            consumer.connection.abort()
+        self.consumers.clear()

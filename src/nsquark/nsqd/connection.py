@@ -1,0 +1,511 @@
+"""One TCP client: its commands, its state, its heartbeat.
+
+The parser says what came, a handler per command (`exec_pub`, found by the command's name) does it, topic and
+channel keep the rest. What the client is owed goes out in order through `Answers`; messages and heartbeats
+may come between.
+
+Upgrades (TLS, snappy, deflate) have their place in `_identify`: they replace `_write`, through which every
+byte goes out, and what feeds the parser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nsquark.errors import (
+    AuthDisabled,
+    BadChannel,
+    BadTopic,
+    ConnectionLost,
+    DpubFailed,
+    FinFailed,
+    Invalid,
+    MpubFailed,
+    ProtocolError,
+    PubFailed,
+    ReqFailed,
+    SubFailed,
+    TouchFailed,
+)
+from nsquark.gotext import quote
+from nsquark.kernel import Buffer
+from nsquark.names import parse_name
+from nsquark.wire import (
+    AUTH_BODY,
+    CLOSE_WAIT,
+    DPUB_BODY,
+    HEARTBEAT,
+    IDENTIFY_BODY,
+    OK,
+    PUB_BODY,
+    Body,
+    CommandParser,
+    Fins,
+    Line,
+    Mpub,
+    Pubs,
+    pack_error,
+    pack_response,
+    parse_identify,
+)
+
+from .answers import Answers
+from .channel import Channel
+from .in_flight import Consumer
+from .negotiation import DEFAULT_HEARTBEAT, Settings
+from .timers import NEVER, Timers
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .topic import Topic
+
+logger = logging.getLogger(__name__)
+
+INIT, SUBSCRIBED, CLOSING = 0, 3, 4
+HIGH_WATER = 256 << 10
+UNREAD_ANSWERS = 1 << 20  # a client that does not read its answers is not read from beyond this
+LINGER = 1.0  # how long a failed connection stays half open, so that its error is not lost in a reset
+_HEX = frozenset(b"0123456789abcdef")
+_UINT64 = 1 << 64
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_answers", "_beats_at", "_body", "_broker", "_linger", "_parser", "_paused_at", "_pub_line",
+        "_pub_topic", "_reading", "_settings", "_timers", "_transport", "_waiting_since", "_write", "channel",
+        "client_id", "connect_time", "consumer", "deflate", "hostname", "pub_counts", "remote_address",
+        "snappy", "state", "tls", "user_agent", "wakes_at",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker, timers: Timers, shared: bytearray) -> None:
+        """`shared` is the read buffer of all connections, `timers` count time.monotonic_ns."""
+        options = broker.options
+        self._broker = broker
+        self._timers = timers
+        self._parser = CommandParser(shared, options.max_msg_size, options.max_body_size)
+        self._settings = Settings.default(options)
+        self._transport: asyncio.Transport
+        self._write: Callable[[Buffer], None]
+        self._answers: Answers
+        self._body: Callable[[memoryview], None] | None = None
+        self._pub_line = b""
+        self._pub_topic: Topic | None = None
+        self._reading = True
+        self._paused_at = 0
+        self._linger: asyncio.TimerHandle | None = None
+        self._waiting_since = self._beats_at = 0
+        self.wakes_at = NEVER
+        self.state = INIT
+        self.channel: Channel | None = None
+        self.consumer: Consumer | None = None
+        self.client_id = self.hostname = self.user_agent = self.remote_address = ""
+        self.connect_time = time.time()
+        self.deflate = self.snappy = self.tls = False
+        self.pub_counts: dict[str, int] = {}
+
+    @property
+    def sample_rate(self) -> int:
+        return self._settings.sample_rate
+
+    # ---- the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._write = transport.write
+        self._answers = Answers(transport.write, self._end)
+        transport.set_write_buffer_limits(HIGH_WATER)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            host = str(peer[0])
+            self.client_id = self.hostname = host
+            self.remote_address = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
+        else:
+            self.remote_address = "@"
+        self._broker.connections.add(self)
+        logger.info("TCP: new client(%s)", self.remote_address)
+        now = time.monotonic_ns()
+        self._waiting_since = now
+        self._beats_at = now + round(DEFAULT_HEARTBEAT * 1e9)
+        self._timers.schedule(self, self._beats_at)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._broker.connections.discard(self)
+        self._timers.cancel(self)
+        if self._linger is not None:
+            self._linger.cancel()
+        self._answers.ended = True
+        if self.channel is not None and self.consumer is not None:
+            self.channel.remove_consumer(self.consumer)
+        logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._parser.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._answers.ended:
+            return  # lingering: what still comes is of no interest
+        self._parser.received(nbytes)
+        try:
+            self._execute()
+        except ProtocolError as error:
+            self._fail(error)
+        except ConnectionLost as error:
+            logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, error)
+            self.close()
+        if self._paused_at and self._reading and self._transport.get_write_buffer_size() > UNREAD_ANSWERS:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        if not self._answers.ended:
+            error = self._parser.cut_short()
+            if error is not None:
+                self._fail(error)
+            else:
+                self._answers.say(b"", last=True)
+        else:
+            self._transport.close()
+        return True
+
+    def pause_writing(self) -> None:
+        self._paused_at = time.monotonic_ns()
+        if self.consumer is not None:
+            self.consumer.writable = False
+
+    def resume_writing(self) -> None:
+        self._paused_at = 0
+        if self.consumer is not None and self.channel is not None:
+            self.consumer.writable = True
+            self.channel.has_room(self.consumer)
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+
+    # ---- the end of a connection
+
+    def close(self) -> None:
+        """Close after what has been written is out."""
+        self._answers.ended = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._answers.ended = True
+        self._transport.abort()
+
+    def _fail(self, error: ProtocolError) -> None:
+        """Tell the client, and end the connection if the error is fatal."""
+        logger.error("PROTOCOL(V2): [%s] - %s", self.remote_address, error)
+        self._answers.say(pack_error(error.pack()), last=error.fatal)
+
+    def _end(self) -> None:
+        # Nothing may be written from here on, so the channel must not deliver any more.
+        if self.channel is not None and self.consumer is not None:
+            self.channel.remove_consumer(self.consumer)
+        # The last answer is written. Closing now, with something of the client unread, would reset the
+        # connection and could take the answer with it: close our half, and wait a little for the other.
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.close)
+
+    # ---- time
+
+    def wake(self, now: int) -> None:
+        """The heartbeat, and the deadlines of reading and writing."""
+        interval = round(self._settings.heartbeat_interval * 1e9)
+        if not interval or self._transport.is_closing():
+            return
+        if self._paused_at and now - self._paused_at >= interval:
+            logger.info("PROTOCOL(V2): [%s] closing: it does not read", self.remote_address)
+            self.abort()
+            return
+        deadline = self._waiting_since + 2 * interval
+        if now >= self._beats_at:
+            if self._parser.greeted and not self._paused_at and not self._answers.ended:
+                self._write(HEARTBEAT)
+            self._beats_at = now + interval
+        if now >= deadline:
+            error = self._parser.cut_short()
+            if error is not None and not self._answers.ended:
+                self._fail(error)
+            else:
+                logger.info("PROTOCOL(V2): [%s] closing: silent for too long", self.remote_address)
+                self.close()
+            return
+        self._timers.schedule(self, min(self._beats_at, deadline))
+
+    # ---- commands
+
+    def _execute(self) -> None:
+        parser = self._parser
+        event = parser.next_event()
+        if event is None:
+            return
+        while event is not None:
+            if type(event) is Fins:
+                self._finish(event)
+            elif type(event) is Pubs:
+                self._publish_run(event)
+            elif type(event) is Line:
+                self._dispatch(event.params)
+            elif type(event) is Mpub:
+                self._publish_mpub(event)
+            elif type(event) is Body:
+                self._take_body(event.data)
+            if self._answers.ended:
+                return
+            event = parser.next_event()
+        self._waiting_since = time.monotonic_ns()
+
+    def _dispatch(self, params: list[bytes]) -> None:
+        handler = HANDLERS.get(params[0])
+        if handler is None:
+            raise Invalid(b"invalid command " + params[0])
+        try:
+            handler(self, params)
+        except ProtocolError as error:
+            if error.fatal:
+                raise
+            self._fail(error)
+
+    def _take_body(self, data: memoryview) -> None:
+        handler, self._body = self._body, None
+        assert handler is not None
+        handler(data)
+
+    def exec_identify(self, params: list[bytes]) -> None:
+        if self.state != INIT:
+            raise Invalid("cannot IDENTIFY in current state")
+        self._parser.expect_body(IDENTIFY_BODY, self._broker.options.max_body_size)
+        self._body = self._identify
+
+    def _identify(self, body: memoryview) -> None:
+        options = self._broker.options
+        asked = parse_identify(bytes(body))
+        self.client_id, self.hostname, self.user_agent = asked.client_id, asked.hostname, asked.user_agent
+        logger.info("PROTOCOL(V2): [%s] %s", self.remote_address, asked)
+        self._settings.apply(asked, options)
+        interval = self._settings.heartbeat_interval
+        self._timers.cancel(self)
+        if interval:
+            self._beats_at = time.monotonic_ns() + round(interval * 1e9)
+            self._timers.schedule(self, self._beats_at)
+        self._answers.say(pack_response(self._settings.pack(options)) if asked.feature_negotiation else OK)
+
+    def exec_auth(self, params: list[bytes]) -> None:
+        if self.state != INIT:
+            raise Invalid("cannot AUTH in current state")
+        if len(params) != 1:
+            raise Invalid("AUTH invalid number of parameters")
+        self._parser.expect_body(AUTH_BODY, self._broker.options.max_body_size)
+        self._body = self._auth
+
+    def _auth(self, body: memoryview) -> None:
+        raise AuthDisabled("AUTH disabled")
+
+    def exec_sub(self, params: list[bytes]) -> None:
+        options = self._broker.options
+        if self.state != INIT:
+            raise Invalid("cannot SUB in current state")
+        if not self._settings.heartbeat_interval:
+            raise Invalid("cannot SUB with heartbeats disabled")
+        if len(params) < 3:
+            raise Invalid("SUB insufficient number of parameters")
+        topic_name, channel_name = parse_name(params[1]), parse_name(params[2])
+        if topic_name is None:
+            raise BadTopic(f"SUB topic name {_quoted(params[1])} is not valid")
+        if channel_name is None:
+            raise BadChannel(f"SUB channel name {_quoted(params[2])} is not valid")
+        channel = self._broker.topic(topic_name).channel(channel_name)
+        limit = options.max_channel_consumers
+        if 0 < limit <= len(channel.consumers):
+            raise SubFailed(f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
+        settings = self._settings
+        timeout = round(settings.msg_timeout * 1e9)
+        self.consumer = Consumer(self, self._write, timeout, settings.sample_rate)
+        self.consumer.writable = not self._paused_at
+        channel.add_consumer(self.consumer)
+        self.channel = channel
+        self.state = SUBSCRIBED
+        self._answers.say(OK)
+
+    def exec_rdy(self, params: list[bytes]) -> None:
+        if self.state == CLOSING:
+            return
+        if self.state != SUBSCRIBED or self.channel is None or self.consumer is None:
+            raise Invalid("cannot RDY in current state")
+        count = 1
+        if len(params) > 1:
+            number = _parse_number(params[1])
+            if number is None:
+                raise Invalid(b"RDY could not parse count " + params[1])
+            count = number if number < _UINT64 // 2 else number - _UINT64
+        limit = self._broker.options.max_rdy_count
+        if not 0 <= count <= limit:
+            raise Invalid(f"RDY count {count} out of range 0-{limit}")
+        self.channel.set_ready(self.consumer, count)
+
+    def exec_cls(self, params: list[bytes]) -> None:
+        if self.state != SUBSCRIBED or self.channel is None or self.consumer is None:
+            raise Invalid("cannot CLS in current state")
+        self.channel.set_ready(self.consumer, 0)
+        self.state = CLOSING
+        self._answers.say(CLOSE_WAIT)
+
+    def exec_nop(self, params: list[bytes]) -> None:
+        pass
+
+    # ---- publishing
+
+    def _topic_of(self, command: str, params: list[bytes]) -> Topic:
+        return self._broker.topic(self._topic_name(command, params))
+
+    def _topic_name(self, command: str, params: list[bytes]) -> str:
+        if len(params) < 2:
+            raise Invalid(f"{command} insufficient number of parameters")
+        name = parse_name(params[1])
+        if name is None:
+            # NSQ says the code twice for MPUB
+            twice = "E_BAD_TOPIC " if command == "MPUB" else ""
+            raise BadTopic(f"{twice}{command} topic name {_quoted(params[1])} is not valid")
+        return name
+
+    def _count(self, topic: Topic, number: int) -> None:
+        counts = self.pub_counts
+        counts[topic.name] = counts.get(topic.name, 0) + number
+
+    def _publish_run(self, pubs: Pubs) -> None:
+        topic = self._pub_topic
+        if topic is None or pubs.line != self._pub_line or topic.exiting:
+            params = pubs.line[:-1].removesuffix(b"\r").split(b" ")
+            topic = self._pub_topic = self._topic_of("PUB", params)
+            self._pub_line = pubs.line
+        self._count(topic, pubs.count)
+        topic.publish_pubs(pubs, self._answers.expect(PubFailed, pubs.count))
+
+    def exec_pub(self, params: list[bytes]) -> None:
+        name = self._topic_name("PUB", params)
+        self._parser.expect_body(PUB_BODY, self._broker.options.max_msg_size)
+        self._body = lambda body: self._publish(name, body, 0, PubFailed)
+
+    def exec_dpub(self, params: list[bytes]) -> None:
+        options = self._broker.options
+        if len(params) < 3:
+            raise Invalid("DPUB insufficient number of parameters")
+        name = self._topic_name("DPUB", params)
+        delay = _parse_number(params[2])
+        if delay is None:
+            raise Invalid(b"DPUB could not parse timeout " + params[2])
+        limit = round(options.max_req_timeout * 1000)
+        if delay >= _UINT64 // 2:
+            delay -= _UINT64
+        if not 0 <= delay <= limit:
+            raise Invalid(f"DPUB timeout {delay} out of range 0-{limit}")
+        self._parser.expect_body(DPUB_BODY, options.max_msg_size)
+        self._body = lambda body: self._publish(name, body, delay, DpubFailed)
+
+    def _publish(self, name: str, body: memoryview, delay_ms: int, error: type[ProtocolError]) -> None:
+        topic = self._broker.topic(name)
+        self._count(topic, 1)
+        topic.publish([body], delay_ms / 1000, self._answers.expect(error))
+
+    def exec_mpub(self, params: list[bytes]) -> None:
+        topic = self._topic_of("MPUB", params)
+        self._parser.expect_mpub()
+        self._pub_topic, self._pub_line = topic, b""
+
+    def _publish_mpub(self, mpub: Mpub) -> None:
+        topic = self._pub_topic
+        assert topic is not None
+        answer = self._answers.expect(MpubFailed)
+        if topic.exiting:  # deleted while the body came in
+            answer.settle("exiting")
+            return
+        self._count(topic, mpub.count)
+        topic.publish_mpub(mpub, answer)
+
+    # ---- answering messages
+
+    def _held(self, command: str) -> tuple[Channel, Consumer]:
+        if self.state not in (SUBSCRIBED, CLOSING) or self.channel is None or self.consumer is None:
+            raise Invalid(f"cannot {command} in current state")
+        return self.channel, self.consumer
+
+    def _message(self, command: str, params: list[bytes], least: int) -> tuple[Channel, Consumer, bytes]:
+        channel, consumer = self._held(command)
+        if len(params) < least:
+            raise Invalid(f"{command} insufficient number of params")
+        if len(params[1]) != 16:
+            raise Invalid("invalid message ID")
+        return channel, consumer, params[1]
+
+    def _not_held(self, error: type[ProtocolError], message: bytes) -> ProtocolError:
+        number = _parse_id(message)
+        held = number is not None and self.channel is not None and self.channel.holder(number) is not None
+        reason = b"client does not own message" if held else b"ID not in flight"
+        command = error.code.removeprefix("E_").removesuffix("_FAILED").encode()
+        return error(command + b" " + message + b" failed " + reason)
+
+    def _finish(self, fins: Fins) -> None:
+        channel, consumer = self._held("FIN")
+        for first, end in fins.ranges:
+            for missing in channel.finish(consumer, first, end):
+                self._fail(self._not_held(FinFailed, b"%016x" % missing))
+
+    def exec_fin(self, params: list[bytes]) -> None:
+        channel, consumer, message = self._message("FIN", params, 2)
+        number = _parse_id(message)
+        if number is None or channel.finish(consumer, number, number + 1):
+            raise self._not_held(FinFailed, message)
+
+    def exec_req(self, params: list[bytes]) -> None:
+        channel, consumer, message = self._message("REQ", params, 3)
+        delay = _parse_number(params[2])
+        if delay is None:
+            raise Invalid(b"REQ could not parse timeout " + params[2])
+        if delay >= _UINT64 // 2:
+            delay = 0
+        limit = round(self._broker.options.max_req_timeout * 1000)
+        if delay > limit:
+            logger.info("PROTOCOL(V2): [%s] REQ timeout %d clamped to %d", self.remote_address, delay, limit)
+            delay = limit
+        number = _parse_id(message)
+        if number is None or not channel.requeue(consumer, number, delay * 1_000_000, time.time_ns()):
+            raise self._not_held(ReqFailed, message)
+
+    def exec_touch(self, params: list[bytes]) -> None:
+        channel, consumer, message = self._message("TOUCH", params, 2)
+        number = _parse_id(message)
+        longest = round(self._broker.options.max_msg_timeout * 1e9)
+        if number is None or not channel.touch(consumer, number, longest, time.time_ns()):
+            raise self._not_held(TouchFailed, message)
+
+
+HANDLERS: dict[bytes, Callable[[Connection, list[bytes]], None]] = {
+    name.removeprefix("exec_").upper().encode(): getattr(Connection, name)
+    for name in dir(Connection)
+    if name.startswith("exec_")
+}
+
+
+def _quoted(name: bytes) -> str:
+    return quote(name.decode("utf-8", "surrogateescape"))
+
+
+def _parse_number(digits: bytes) -> int | None:
+    """NSQ's numbers: ASCII digits, wrapping at 64 bits; nothing at all is 0."""
+    if not digits:
+        return 0
+    if not digits.isdigit():
+        return None
+    return int(digits[-40:]) % _UINT64
+
+
+def _parse_id(message: bytes) -> int | None:
+    return int(message, 16) if _HEX.issuperset(message) else None

@@ -1,0 +1,293 @@
+"""nsqd's HTTP API: the routes of NSQ 1.3.0 over the broker.
+
+Whatever is wrong with a request is raised as HttpError, in the order in which NSQ checks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from typing import TypeVar
+
+from nsquark import kernel
+from nsquark.gotext import nanoseconds, parse_int
+from nsquark.http import (
+    JSON_TYPE,
+    TEXT_TYPE,
+    HttpError,
+    PendingResponse,
+    Request,
+    Response,
+    Router,
+    plain_text,
+    v1_body,
+    v1_empty,
+    v1_error,
+    v1_json,
+    v1_text,
+)
+from nsquark.kernel.pure import BAD_COUNT, COMPLETE, IN_COUNT, SHORT
+from nsquark.names import is_valid_name
+from nsquark.version import NSQ_VERSION, VERSION
+from nsquark.wire import Mpub
+
+from . import stats
+from .broker import Broker
+from .channel import Channel
+from .http_config import ConfigApi
+from .topic import Topic
+
+logger = logging.getLogger(__name__)
+
+OK = v1_text("OK")
+EMPTY = v1_empty()
+PONG = plain_text(200, "OK")
+EXITING = v1_error(503, "EXITING")
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
+# How long statistics may be gathered before others get a turn.
+STATS_SLICE = 0.001
+
+
+def router(broker: Broker) -> Router:
+    """All routes of the HTTP and HTTPS listeners."""
+    options = broker.options
+    api = HttpApi(broker)
+    config = ConfigApi(options)
+    table = Router()
+    table.add("GET", "/ping", api.ping)
+    table.add("GET", "/info", api.info)
+    table.add("GET", "/stats", api.stats)
+    table.add("POST", "/pub", api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
+    table.add("POST", "/mpub", api.mpub, max_body=options.max_body_size, too_big="BODY_TOO_BIG", logged=False)
+    for verb in ("create", "delete", "empty", "pause", "unpause"):
+        table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"))
+        table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"))
+    table.add("GET", "/config/<opt>", config.get)
+    table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
+    return table
+
+
+def tls_required_router(https_port: int) -> Router:
+    """The plain listener's routes when TLS is required: one answer, which tells the HTTPS port (0: none)."""
+    body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
+    answer = v1_body(body.encode(), JSON_TYPE, 403)
+    table = Router()
+    table.answer_everything(lambda _request: answer)
+    return table
+
+
+class PublishReceipt(PendingResponse):
+    """What the topic settles when the messages are stored: the publisher's answer."""
+
+    __slots__ = ()
+
+    def settle(self, reason: str | None) -> None:
+        self.resolve(OK if reason is None else EXITING)
+
+
+class HttpApi:
+    """A method per route."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # ---- the node
+
+    def ping(self, _request: Request) -> Response:
+        health = self._broker.health
+        return PONG if health == "OK" else plain_text(500, health)
+
+    def info(self, _request: Request) -> Response:
+        broker, options = self._broker, self._broker.options
+        return v1_json(
+            {
+                "version": NSQ_VERSION,
+                "broadcast_address": options.broadcast_address,
+                "hostname": broker.hostname,
+                "http_port": broker.http_port,
+                "tcp_port": broker.tcp_port,
+                "start_time": int(broker.start_time),
+                "max_heartbeat_interval": nanoseconds(options.max_heartbeat_interval),
+                "max_output_buffer_size": options.max_output_buffer_size,
+                "max_output_buffer_timeout": nanoseconds(options.max_output_buffer_timeout),
+                "max_deflate_level": options.max_deflate_level,
+                "topology_zone": options.topology_zone,
+                "topology_region": options.topology_region,
+                "nsquark_version": VERSION,
+            }
+        )
+
+    async def stats(self, request: Request) -> Response:
+        query = request.query
+        wanted = stats.Wanted(
+            topic=query.get("topic", ""),
+            channel=query.get("channel", ""),
+            clients=FLAGS.get(query.get("include_clients", ""), True),
+            memory=FLAGS.get(query.get("include_mem", ""), True),
+        )
+        if query.get("format") == "json":
+            return v1_body(await _in_slices(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await _in_slices(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+
+    # ---- publishing
+
+    def pub(self, request: Request) -> PendingResponse:
+        if not request.body:
+            raise HttpError(400, "MSG_EMPTY")
+        topic = self._topic_to_publish(request)
+        defer = request.query.get("defer")
+        receipt = PublishReceipt()
+        topic.publish((request.body,), 0.0 if defer is None else self._parse_defer(defer), receipt)
+        return receipt
+
+    def _parse_defer(self, text: str) -> float:
+        try:
+            seconds = parse_int(text, 10) / 1000
+        except ValueError:
+            raise HttpError(400, "INVALID_DEFER") from None
+        if not 0 <= seconds <= self._broker.options.max_req_timeout:
+            raise HttpError(400, "INVALID_DEFER")
+        return seconds
+
+    def mpub(self, request: Request) -> Response | PendingResponse:
+        topic = self._topic_to_publish(request)
+        binary = request.query.get("binary")
+        receipt = PublishReceipt()
+        if binary is None or FLAGS.get(binary) is False:
+            bodies = self._split_lines(request.body)
+            if not bodies:
+                return OK
+            topic.publish(bodies, 0.0, receipt)
+            return receipt
+        if binary not in FLAGS:
+            logger.warning("deprecated value '%s' used for /mpub binary param", binary)
+        topic.publish_mpub(self._parse_mpub(request.body), receipt)
+        return receipt
+
+    def _split_lines(self, body: bytes) -> list[bytes]:
+        bodies = [line for line in body.split(b"\n") if line]
+        if bodies and len(max(bodies, key=len)) > self._broker.options.max_msg_size:
+            raise HttpError(413, "MSG_TOO_BIG")
+        return bodies
+
+    def _parse_mpub(self, body: bytes) -> Mpub:
+        options = self._broker.options
+        status, _, number, value = kernel.scan_mpub(
+            body, 0, len(body), options.max_msg_size, options.max_body_size, 0, 0
+        )
+        if status == COMPLETE:
+            return Mpub(bytearray(body), 0, number)
+        no_count = status == BAD_COUNT or (status == SHORT and value == IN_COUNT)
+        raise HttpError(413, "BAD_BODY" if no_count else "BAD_MESSAGE")
+
+    def _topic_to_publish(self, request: Request) -> Topic:
+        """The topic named in the query, created if need be."""
+        name = _argument(request, "topic")
+        topic = self._broker.topics.get(name)
+        if topic is None:
+            if not is_valid_name(name):
+                raise HttpError(400, "INVALID_TOPIC")
+            topic = self._broker.topic(name)
+        return topic
+
+    # ---- topics
+
+    def topic_create(self, request: Request) -> Response:
+        self._topic_to_publish(request)
+        return EMPTY
+
+    async def topic_delete(self, request: Request) -> Response:
+        self._broker.delete_topic(self._topic(request).name)
+        await self._broker.save_metadata()
+        return EMPTY
+
+    def topic_empty(self, request: Request) -> Response:
+        if not is_valid_name(_argument(request, "topic")):
+            raise HttpError(400, "INVALID_TOPIC")
+        self._topic(request).empty()
+        return EMPTY
+
+    async def topic_pause(self, request: Request) -> Response:
+        self._topic(request).pause()
+        await self._broker.save_metadata()
+        return EMPTY
+
+    async def topic_unpause(self, request: Request) -> Response:
+        self._topic(request).unpause()
+        await self._broker.save_metadata()
+        return EMPTY
+
+    def _topic(self, request: Request) -> Topic:
+        """The topic named in the query, which must be there."""
+        return _found(self._broker.topics.get(_argument(request, "topic")), "TOPIC_NOT_FOUND")
+
+    # ---- channels
+
+    def channel_create(self, request: Request) -> Response:
+        topic, name = self._topic_and_channel_name(request)
+        topic.channel(name)
+        return EMPTY
+
+    async def channel_delete(self, request: Request) -> Response:
+        channel = self._channel(request)
+        channel.topic.delete_channel(channel.name)
+        await self._broker.save_metadata()
+        return EMPTY
+
+    def channel_empty(self, request: Request) -> Response:
+        self._channel(request).empty()
+        return EMPTY
+
+    async def channel_pause(self, request: Request) -> Response:
+        self._channel(request).pause()
+        await self._broker.save_metadata()
+        return EMPTY
+
+    async def channel_unpause(self, request: Request) -> Response:
+        self._channel(request).unpause()
+        await self._broker.save_metadata()
+        return EMPTY
+
+    def _channel(self, request: Request) -> Channel:
+        topic, name = self._topic_and_channel_name(request)
+        return _found(topic.channels.get(name), "CHANNEL_NOT_FOUND")
+
+    def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
+        """The topic, which must be there, and a channel's name, which must be possible."""
+        if not is_valid_name(_argument(request, "topic")):
+            raise HttpError(400, "INVALID_ARG_TOPIC")
+        channel = _argument(request, "channel")
+        if not is_valid_name(channel):
+            raise HttpError(400, "INVALID_ARG_CHANNEL")
+        return self._topic(request), channel
+
+
+_T = TypeVar("_T")
+
+
+def _found(thing: _T | None, otherwise: str) -> _T:
+    if thing is None:
+        raise HttpError(404, otherwise)
+    return thing
+
+
+def _argument(request: Request, name: str) -> str:
+    """A parameter that must be given, though it may be empty."""
+    value = request.query.get(name)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+async def _in_slices(pieces: Iterator[str]) -> bytes:
+    """All pieces together, with turns for everybody else in between: a large node has much to tell."""
+    packed: list[bytes] = []
+    until = time.perf_counter() + STATS_SLICE
+    for piece in pieces:
+        packed.append(piece.encode("utf-8", "backslashreplace"))
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + STATS_SLICE
+    return b"".join(packed)

@@ -1,0 +1,66 @@
+"""`/config/<opt>`: what nsqd runs with, and the two options that can be changed while it runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from nsquark.http import HttpError, Request, Response, v1_json, v1_text
+
+from .options import Options
+
+LOG_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+
+
+class ConfigApi:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def get(self, request: Request) -> Response:
+        try:
+            value = self._options.config_value(request.argument)
+        except KeyError:
+            raise HttpError(400, "INVALID_OPTION") from None
+        return v1_text(value) if isinstance(value, str) else v1_json(value)
+
+    def put(self, request: Request) -> Response:
+        """Change an option, until the end of the process; the answer is its new value."""
+        if not request.body:
+            raise HttpError(413, "INVALID_VALUE")
+        text = request.body.decode("utf-8", "replace")
+        match request.argument:
+            case "nsqlookupd_tcp_addresses":
+                self._options.lookupd_tcp_address = _parse_addresses(text)
+            case "log_level":
+                self._set_log_level(text.lower())
+            case _:
+                raise HttpError(400, "INVALID_OPTION")
+        return self.get(request)
+
+    def _set_log_level(self, word: str) -> None:
+        level = LOG_LEVELS.get(word)
+        if level is None:
+            raise HttpError(400, "INVALID_VALUE")
+        self._options.log_level = word
+        logging.getLogger("nsquark").setLevel(level)
+        # Other people's libraries only have a say when something is wrong.
+        logging.getLogger().setLevel(max(level, logging.WARNING))
+
+
+def _parse_addresses(text: str) -> list[str]:
+    """A JSON array of strings; null is none."""
+    try:
+        addresses = json.loads(text)
+    except ValueError:
+        raise HttpError(400, "INVALID_VALUE") from None
+    if addresses is None:
+        return []
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise HttpError(400, "INVALID_VALUE")
+    return addresses

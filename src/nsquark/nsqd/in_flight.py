@@ -1,0 +1,122 @@
+"""What a consumer has been sent and has not answered yet.
+
+Messages that were delivered together are one `Flight`: ids that follow each other, one delivery time, one
+deadline. Answers cut pieces out of it, so in-order FINs only move its beginning.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from nsquark.kernel import Buffer
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+NEVER = 1 << 63
+_first = attrgetter("first")
+
+
+class Flight:
+    """The messages with ids [first, end); `position` is that of `first`. Times are ns since the epoch."""
+
+    __slots__ = ("attempts", "deadline", "delivered", "end", "first", "position")
+
+    def __init__(
+        self, first: int, end: int, position: int, attempts: int, delivered: int, deadline: int
+    ) -> None:
+        self.first = first
+        self.end = end
+        self.position = position
+        self.attempts = attempts
+        self.delivered = delivered
+        self.deadline = deadline
+
+    def piece(self, first: int, end: int) -> Flight:
+        position = self.position + first - self.first
+        return Flight(first, end, position, self.attempts, self.delivered, self.deadline)
+
+
+class Consumer:
+    """A connection as its channel sees it: how much it may be sent, and what it has."""
+
+    __slots__ = (
+        "connection", "finish_count", "flights", "in_flight_count", "message_count", "msg_timeout_ns",
+        "next_deadline", "ready_count", "requeue_count", "sample_rate", "send", "writable",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connection: Connection,
+        send: Callable[[Buffer], None],
+        msg_timeout_ns: int,
+        sample_rate: int = 0,
+    ) -> None:
+        self.connection = connection
+        self.send = send
+        self.msg_timeout_ns = msg_timeout_ns
+        self.sample_rate = sample_rate
+        self.ready_count = 0
+        self.in_flight_count = 0
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+        self.writable = True
+        self.flights: list[Flight] = []  # by id
+        self.next_deadline = NEVER  # no flight has an earlier one
+
+    @property
+    def free(self) -> int:
+        """How many more messages it may be sent now."""
+        return self.ready_count - self.in_flight_count if self.writable else 0
+
+    def add(self, flight: Flight) -> None:
+        flights = self.flights
+        if flights and flight.first < flights[-1].first:
+            flights.insert(bisect_right(flights, flight.first, key=_first), flight)
+        else:
+            flights.append(flight)
+        if flight.deadline < self.next_deadline:
+            self.next_deadline = flight.deadline
+
+    def find(self, message: int) -> Flight | None:
+        at = bisect_right(self.flights, message, key=_first) - 1
+        if at >= 0 and message < self.flights[at].end:
+            return self.flights[at]
+        return None
+
+    def take(self, first: int, end: int) -> list[Flight]:
+        """Remove the ids [first, end), as far as they are in flight here; gives them in order."""
+        pieces: list[Flight] = []
+        flights = self.flights
+        at = max(bisect_right(flights, first, key=_first) - 1, 0)
+        while at < len(flights) and flights[at].first < end:
+            flight = flights[at]
+            start, stop = max(first, flight.first), min(end, flight.end)
+            if start >= stop:
+                at += 1
+                continue
+            taken = flight.piece(start, stop)
+            if start == flight.first and stop == flight.end:
+                del flights[at]
+            elif start == flight.first:
+                flight.position += stop - start
+                flight.first = stop
+            else:
+                if stop < flight.end:
+                    flights.insert(at + 1, flight.piece(stop, flight.end))
+                flight.end = start
+                at += 1
+            pieces.append(taken)
+        return pieces
+
+    def overdue(self, now: int) -> list[Flight]:
+        """Remove every flight whose deadline has come."""
+        late = [flight for flight in self.flights if flight.deadline <= now]
+        if late:
+            self.flights = [flight for flight in self.flights if flight.deadline > now]
+        self.next_deadline = min((flight.deadline for flight in self.flights), default=NEVER)
+        return late

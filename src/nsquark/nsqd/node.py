@@ -1,0 +1,97 @@
+"""What this node must never forget: who it is, and which message ids and positions it has given away.
+
+An id has 64 bits:
+
+    63      54              24           0
+    | node  | block         | message    |
+    | id    | number        | of block   |
+
+A topic's log leases a block of ids, then numbers its messages within it, so that ids of one lease follow
+each other. Blocks are handed out by a counter that never goes back. The file says how far the counter may
+have got; it is written before a stretch of blocks is used, so even a power cut makes no id appear twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+NODE_SHIFT = 54
+BLOCK_SHIFT = 24
+BLOCKS = 1 << (NODE_SHIFT - BLOCK_SHIFT)
+STRETCH = 1024
+FILE_NAME = "nsquark.dat"
+
+
+class Node:
+    def __init__(self, data_path: Path, node_id: int) -> None:
+        self._path = data_path / FILE_NAME
+        self._node_id = node_id
+        self.uuid = os.urandom(16).hex()
+        self.floor = 0  # where the logs of new topics begin: behind every log that was deleted
+        self._next = 0
+        self._until = 0
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            text = ""
+        if text:
+            try:
+                known = json.loads(text)
+                self.uuid, self.floor, self._next = (
+                    str(known["node"]),
+                    int(known["floor"]),
+                    int(known["blocks"]),
+                )
+            except (ValueError, KeyError, TypeError) as error:
+                # Nobody used up a block a second since then, so this is ahead of all that were given.
+                self._next = int(time.time()) - 1_577_836_800
+                logger.error("%s does not read (%r): going on with block %d", self._path, error, self._next)
+        self._until = self._next + STRETCH
+        self.save()
+
+    def lease(self, count: int) -> tuple[int, int]:
+        """(first id, how many): at least `count` ids that follow each other and were never given before."""
+        blocks = -(-count >> BLOCK_SHIFT)
+        if self._next + blocks > self._until:
+            self._until = self._next + blocks + STRETCH
+            self.save()
+        if self._next + blocks > BLOCKS:
+            raise OverflowError("this node has given away all its message ids")
+        first = self._node_id << NODE_SHIFT | self._next << BLOCK_SHIFT
+        self._next += blocks
+        return first, blocks << BLOCK_SHIFT
+
+    def raise_floor(self, position: int) -> None:
+        """Let no new log begin before `position`. Takes effect on disk with the next `save`."""
+        self.floor = max(self.floor, position)
+
+    def save(self) -> None:
+        write_atomically(
+            self._path, json.dumps({"node": self.uuid, "blocks": self._until, "floor": self.floor}).encode()
+        )
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file so that there is always a whole one, whenever the machine stops."""
+    temporary = path.with_name(f"{path.name}.{int.from_bytes(os.urandom(8), 'big') >> 1}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,110 @@
+"""fsync, and whatever else waits for the disk, in a thread of its own.
+
+At most one fsync of a topic is under way; what comes meanwhile is covered by the next. Those who wait for the
+disk (`--sync-every=1`) get their answers together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+logger = logging.getLogger(__name__)
+
+
+class Syncer:
+    def __init__(self, loop: asyncio.AbstractEventLoop, unhealthy: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._unhealthy = unhealthy
+        self._pool = ThreadPoolExecutor(1, "sync")
+        self._busy: set[Topic] = set()
+        self._again: set[Topic] = set()
+
+    def request(self, topic: Topic) -> None:
+        """Bring what the topic has written to the disk, soon."""
+        if topic in self._busy:
+            self._again.add(topic)
+            return
+        fds, messages = topic.log.start_sync()
+        fds += topic.journal.start_sync()
+        receipts, topic.unsynced_receipts = topic.unsynced_receipts, []
+        self._busy.add(topic)
+
+        def done(error: OSError | None) -> None:
+            self._busy.discard(topic)
+            topic.log.synced(messages)
+            if error is not None:
+                logger.error("topic %s: fsync failed: %s", topic.name, error)
+                self._unhealthy(str(error))
+            for receipt in receipts:
+                receipt.settle(None if error is None else error.strerror or str(error))
+            if topic in self._again:
+                self._again.discard(topic)
+                if not topic.exiting:
+                    self.request(topic)
+
+        self._pool.submit(self._run, fds, done)
+
+    def _run(self, fds: Sequence[int], done: Callable[[OSError | None], None]) -> None:
+        failure = None
+        for fd in fds:
+            try:
+                os.fdatasync(fd)
+            except OSError as error:
+                failure = error
+            finally:
+                os.close(fd)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(done, failure)
+
+    def sync_then_delete(self, fd: int, stale: Sequence[Path]) -> None:
+        """fsync and close a new file; only then delete those it replaces."""
+
+        def work() -> None:
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            for path in stale:
+                path.unlink(missing_ok=True)
+
+        self._submit(work)
+
+    def delete(self, paths: Sequence[Path]) -> None:
+        """Delete files and folders."""
+
+        def work() -> None:
+            for path in paths:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+        self._submit(work)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except OSError as error:
+                logger.error("the disk refused: %s", error)
+
+        self._pool.submit(guarded)
+
+    async def run(self, work: Callable[[], None]) -> None:
+        """Do something that waits for the disk, behind everything asked for before."""
+        await self._loop.run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        """Wait for everything that was asked for."""
+        self._pool.shutdown(wait=True)

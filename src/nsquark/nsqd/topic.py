@@ -1,0 +1,322 @@
+"""A topic: its log, its channels, and the line between the two.
+
+`pumped` is that line: what lies before it in the log has been passed on to the channels, what lies behind it
+is the topic's own queue, which grows while there is no channel or the topic is paused. A channel begins at
+the line, so the first one gets the backlog and a later one gets only what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from nsquark.kernel import Buffer
+from nsquark.log import ChannelState, Deferred, Journal, Limits, TopicLog
+from nsquark.names import is_ephemeral
+from nsquark.wire import Mpub, Pubs
+
+from .channel import Channel
+
+if TYPE_CHECKING:
+    from .broker import Services
+    from .options import Options
+
+logger = logging.getLogger(__name__)
+
+EARLY_COMMIT = 4 << 20
+
+
+class Receipt(Protocol):
+    """Whoever published something and waits for the answer."""
+
+    def settle(self, reason: str | None) -> None:
+        """Called once: None when the message is stored, else why it is not."""
+
+
+class Topic:
+    def __init__(self, services: Services, name: str, directory: Path | None) -> None:
+        """Open a topic, new or from what `directory` holds (None: an ephemeral topic)."""
+        options = services.options
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.options: Options = options
+        self.paused = False
+        self.exiting = False
+        self.channels: dict[str, Channel] = {}
+        self.message_count = 0
+        self.message_bytes = 0
+        self.receipts: list[Receipt] = []  # of what is not committed
+        self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
+        self.active = True  # since the last trim
+        self._services = services
+        self._held: list[Deferred] = []  # deferred, and behind `pumped`
+        self._next_number = 0
+        limits = Limits(
+            options.max_bytes_per_file,
+            options.mem_queue_size,
+            options.retention_bytes,
+            options.retention_time,
+        )
+        self.log = TopicLog(directory, limits, services.node.lease, services.node.floor)
+        self.journal = Journal(directory)
+        self.pumped = self.log.end
+
+    def restore(self, channels: Sequence[str], paused: bool, now: int) -> None:
+        """Take up the channels that the journal knows and those named, as a crash or a stop has left them."""
+        state = self.journal.state
+        self.paused = paused
+        names = list(dict.fromkeys([*state.channels, *channels]))
+        stands = self.log.first if state.pumped is None else state.pumped
+        if paused or not names:
+            self.pumped = max(self.log.first, min(stands, self.log.end))
+        deferred = {each.position: each for each in [*state.deferred, *self.log.recovered]}
+        deferred = {position: each for position, each in deferred.items() if position < self.log.end}
+        self._held = [each for each in deferred.values() if each.position >= self.pumped]
+        for name in names:
+            known = state.channels.get(name)
+            channel = self._new_channel(name, known.position if known else self.pumped)
+            if known is None:
+                continue
+            for each in deferred.values():
+                self._restore_deferred(known, each)
+            known.settle(self.log.end)
+            known.position = max(known.position, self.log.first)
+            channel.restore(known, now)
+        self.rewrite_journal()
+
+    def _restore_deferred(self, known: ChannelState, each: Deferred) -> None:
+        if each.position >= self.pumped:
+            return
+        for position in range(max(each.position, known.position), each.position + each.count):
+            if position not in known.passed:
+                known.requeue(position, position + 1, 0, each.due)
+
+    # ---- publishing
+
+    def publish_pubs(self, pubs: Pubs, receipt: Receipt) -> None:
+        """Add a run of PUB commands; the receipt is settled when they are stored."""
+        size = self.log.add_pubs(pubs.data, pubs.start, pubs.count, pubs.length, self._services.turn.clock())
+        self._added(pubs.count, size, receipt)
+
+    def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
+        size = self.log.add_mpub(mpub.data, mpub.start, mpub.count, self._services.turn.clock())
+        self._added(mpub.count, size, receipt)
+
+    def publish(self, bodies: Sequence[Buffer], defer: float, receipt: Receipt) -> None:
+        """Add whole bodies, deliverable after `defer` seconds."""
+        now = self._services.turn.clock()
+        due = now + round(defer * 1e9) if defer > 0 else 0
+        if due:
+            first = self.log.end + self.log.pending
+            self._held.append(Deferred(first, len(bodies), due))
+        size = self.log.add_bodies(list(bodies), now, due)
+        self._added(len(bodies), size, receipt)
+
+    def _added(self, count: int, size: int, receipt: Receipt) -> None:
+        self.message_count += count
+        self.message_bytes += size
+        self.receipts.append(receipt)
+        if self.log.pending_bytes > EARLY_COMMIT:
+            self.commit()
+        else:
+            self._services.turn.published(self)
+
+    def commit(self) -> None:
+        """Store what was published in this turn, answer the publishers, pass it on to the channels."""
+        if self.exiting or not self.log.pending:
+            return
+        first = self.log.end
+        receipts, self.receipts = self.receipts, []
+        try:
+            self.log.commit()
+        except OSError as error:
+            self._failed(error, first, receipts)
+            return
+        self.active = True
+        self._services.healthy()
+        if self._held and self._held[-1].position >= first:
+            for deferred in self._held:
+                if deferred.position >= first:
+                    self.journal.defer(deferred)
+            self.journaled()
+        if self.options.sync_every == 1 and not self.ephemeral:
+            self.unsynced_receipts += receipts
+            self._services.syncer.request(self)
+        else:
+            if self.log.unsynced >= self.options.sync_every:
+                self._services.syncer.request(self)
+            for receipt in receipts:
+                receipt.settle(None)
+        self.pump()
+
+    def _failed(self, error: OSError, first: int, receipts: list[Receipt]) -> None:
+        logger.error("topic %s: the log could not be written: %s", self.name, error)
+        self.broken(str(error))
+        self._held = [each for each in self._held if each.position < first]
+        for receipt in receipts:
+            receipt.settle(error.strerror or str(error))
+
+    # ---- passing on
+
+    @property
+    def depth(self) -> int:
+        return self.log.end - self.pumped
+
+    @property
+    def backend_depth(self) -> int:
+        return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
+
+    def pump(self) -> None:
+        """Pass everything on to the channels, if there are any and the topic is not paused."""
+        if self.paused or not self.channels:
+            if self.ephemeral and self.depth > self.options.mem_queue_size:
+                self.pumped = self.log.end - self.options.mem_queue_size
+            return
+        number = self.log.end - self.pumped
+        if not number:
+            return
+        self.pumped = self.log.end
+        held, self._held = self._held, []
+        durable = False
+        for channel in self.channels.values():
+            channel.pumped(number, held)
+            durable = durable or not channel.ephemeral
+            self._services.turn.ready(channel)
+        if not durable and not self.ephemeral:
+            self.journal.pump(self.pumped)
+            self.journaled()
+
+    def channel(self, name: str) -> Channel:
+        """The channel of this name, created if it is not there."""
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self._new_channel(name, self.pumped)
+            logger.info("TOPIC(%s): new channel(%s)", self.name, name)
+            if not channel.ephemeral:
+                self.journal.create(channel.number, name, self.pumped)
+                self.journaled()
+            self._services.changed(self.ephemeral or channel.ephemeral)
+            self.pump()
+        return channel
+
+    def _new_channel(self, name: str, position: int) -> Channel:
+        channel = Channel(self, name, self._next_number, position)
+        self._next_number += 1
+        self.channels[name] = channel
+        return channel
+
+    def delete_channel(self, name: str) -> None:
+        """Raises KeyError if there is none of this name."""
+        channel = self.channels.pop(name)
+        logger.info("TOPIC(%s): deleting channel %s", self.name, name)
+        channel.exit()
+        if not self.exiting:
+            self.journal.pump(self.pumped)
+            if not channel.ephemeral:
+                self.journal.delete(channel.number)
+            self.journaled()
+            self._services.changed(self.ephemeral or channel.ephemeral)
+            if self.ephemeral and not self.channels:
+                self._services.delete_topic(self.name)
+
+    def pause(self) -> None:
+        self.paused = True
+        self.journal.pump(self.pumped)
+        self.journaled()
+
+    def unpause(self) -> None:
+        self.paused = False
+        self.pump()
+
+    def empty(self) -> None:
+        """Drop the topic's own queue; the channels keep theirs."""
+        self.commit()
+        for channel in self.channels.values():
+            channel.pass_over(self.pumped, self.log.end)
+        self._held = []
+        self.pumped = self.log.end
+        self.journal.pump(self.pumped)
+        self.journaled()
+
+    # ---- for its channels
+
+    def channel_ready(self, channel: Channel) -> None:
+        self._services.turn.ready(channel)
+
+    def wake_channel(self, channel: Channel, when: int) -> None:
+        self._services.timers.schedule(channel, when)
+
+    def journaled(self) -> None:
+        if not self.ephemeral:
+            self._services.turn.journaled(self)
+
+    def broken(self, reason: str) -> None:
+        """A file could not be written or read: the health of the whole process says so."""
+        self._services.unhealthy(reason)
+
+    # ---- the files
+
+    def flush_journal(self) -> None:
+        if self.exiting:
+            return
+        self.active = True
+        try:
+            self.journal.flush()
+        except OSError as error:
+            logger.error("topic %s: the journal could not be written: %s", self.name, error)
+            self.broken(str(error))
+
+    def rewrite_journal(self) -> None:
+        """Begin a new journal with the present state."""
+        if self.ephemeral:
+            return
+        journal = self.journal
+        journal.begin()
+        journal.pump(self.pumped)
+        for deferred in self._held:
+            journal.defer(deferred)
+        for channel in self.channels.values():
+            channel.snapshot()
+        try:
+            fd, stale = journal.rewrite()
+        except OSError as error:
+            logger.error("topic %s: the journal could not be written: %s", self.name, error)
+            self.broken(str(error))
+            return
+        self._services.syncer.sync_then_delete(fd, stale)
+
+    def trim(self, now: float) -> None:
+        """Let go of what nobody needs. Called now and then."""
+        self.active = False
+        if self.log.trimmable:
+            low = min([self.pumped, *[channel.low() for channel in self.channels.values()]])
+            segments = self.log.trim(low, now)
+            if segments:
+                for segment in segments:
+                    segment.close()
+                self._services.syncer.delete([segment.path for segment in segments])
+        if self.journal.overgrown:
+            self.rewrite_journal()
+
+    def close(self) -> None:
+        """Store everything there is, in order: the end of the process."""
+        self.commit()
+        for receipt in self.unsynced_receipts:
+            receipt.settle(None)
+        self.rewrite_journal()
+        self.log.close()
+        self.journal.close()
+
+    def exit(self) -> None:
+        """The topic is deleted: its channels go, and what was published and not stored is refused."""
+        self.exiting = True
+        for name in list(self.channels):
+            self.delete_channel(name)
+        receipts, self.receipts = [*self.receipts, *self.unsynced_receipts], []
+        self.unsynced_receipts = []
+        for receipt in receipts:
+            receipt.settle("exiting")
+        self.log.close(sync=False)
+        self.journal.close(sync=False)

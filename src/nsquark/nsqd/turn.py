@@ -1,0 +1,68 @@
+"""The end of a turn of the event loop: where the work of all connections meets.
+
+Connections add messages to topics and free their places in channels; what follows from that is done once for
+all of them when the loop has read every socket that had something: the topics commit (one write each), their
+publishers get their answers, the channels deliver, the journals are written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .channel import Channel
+    from .topic import Topic
+
+
+class Turn:
+    def __init__(
+        self, schedule: Callable[[Callable[[], None]], object], clock: Callable[[], int] = time.time_ns
+    ) -> None:
+        """`schedule` is the event loop's call_soon, or anything else that runs the callback later.
+
+        `clock` counts ns since the epoch.
+        """
+        self._schedule = schedule
+        self.clock = clock
+        self._scheduled = False
+        self._topics: dict[Topic, None] = {}
+        self._channels: dict[Channel, None] = {}
+        self._journals: dict[Topic, None] = {}
+
+    def published(self, topic: Topic) -> None:
+        """This topic has messages to commit."""
+        self._topics[topic] = None
+        self._wake()
+
+    def ready(self, channel: Channel) -> None:
+        """This channel may have something to deliver."""
+        self._channels[channel] = None
+        self._wake()
+
+    def journaled(self, topic: Topic) -> None:
+        """This topic's journal has records to write."""
+        self._journals[topic] = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule(self.run)
+
+    def run(self) -> None:
+        """Do everything that is due. Safe to call at any time."""
+        topics, self._topics = self._topics, {}
+        for topic in topics:
+            topic.commit()
+        now = self.clock()
+        channels, self._channels = self._channels, {}
+        for channel in channels:
+            channel.deliver(now)
+        journals, self._journals = self._journals, {}
+        for topic in journals:
+            topic.flush_journal()
+        self._scheduled = False
+        if self._topics or self._channels or self._journals:
+            self._wake()

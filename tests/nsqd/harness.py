@@ -1,0 +1,129 @@
+"""Topics and channels without an event loop: the clock is set, the turn is run, the disk is waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nsquark import kernel
+from nsquark.nsqd.in_flight import Consumer
+from nsquark.nsqd.node import Node
+from nsquark.nsqd.options import Options
+from nsquark.nsqd.topic import Topic
+from nsquark.nsqd.turn import Turn
+
+SECOND = 1_000_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000 * SECOND
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class InlineSyncer:
+    """fsync without a thread."""
+
+    def request(self, topic: Topic) -> None:
+        fds, messages = topic.log.start_sync()
+        for fd in [*fds, *topic.journal.start_sync()]:
+            os.close(fd)
+        topic.log.synced(messages)
+        receipts, topic.unsynced_receipts = topic.unsynced_receipts, []
+        for receipt in receipts:
+            receipt.settle(None)
+
+    def sync_then_delete(self, fd: int, stale: Sequence[Path]) -> None:
+        os.close(fd)
+        for path in stale:
+            path.unlink(missing_ok=True)
+
+    def delete(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+class ManualTimers:
+    """Keeps the times; `due` wakes whom they have come for."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Any, int] = {}
+
+    def schedule(self, timed: Any, when: int) -> None:
+        self.waiting[timed] = min(when, self.waiting.get(timed, when))
+
+    def due(self, now: int) -> None:
+        for timed in [each for each, when in self.waiting.items() if when <= now]:
+            del self.waiting[timed]
+            timed.wake(now)
+
+
+class Harness:
+    """What a broker is to its topics."""
+
+    def __init__(self, path: Path, clock: Clock, **changes: object) -> None:
+        self.options = Options()
+        for name, value in changes.items():
+            setattr(self.options, name, value)
+        self.clock = clock
+        self.node = Node(path, 5)
+        self.turn = Turn(lambda callback: None, clock)
+        self.timers: Any = ManualTimers()
+        self.syncer: Any = InlineSyncer()
+        self.reasons: list[str] = []
+        self.deleted: list[str] = []
+
+    def healthy(self) -> None:
+        pass
+
+    def unhealthy(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def changed(self, ephemeral: bool) -> None:
+        pass
+
+    def delete_topic(self, name: str) -> None:
+        self.deleted.append(name)
+
+    def pass_time(self, ns: int) -> None:
+        self.clock.now += ns
+        self.timers.due(self.clock.now)
+        self.turn.run()
+
+
+class Publisher:
+    """Counts its receipts."""
+
+    def __init__(self) -> None:
+        self.settled: list[str | None] = []
+
+    def settle(self, reason: str | None) -> None:
+        self.settled.append(reason)
+
+
+class Reader:
+    """A consumer that takes frames apart: (id, attempts, body)."""
+
+    def __init__(self, msg_timeout_ns: int = 60 * SECOND, sample_rate: int = 0) -> None:
+        self.got: list[tuple[int, int, bytes]] = []
+        self.closed = False
+        send: Callable[[kernel.Buffer], None] = self._take
+        self.consumer = Consumer(self, send, msg_timeout_ns, sample_rate)  # type: ignore[arg-type]
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def _take(self, frames: kernel.Buffer) -> None:
+        begin = 0
+        for end in kernel.frame_ends(frames):
+            frame = bytes(frames[begin:end])
+            self.got.append((int(frame[18:34], 16), int.from_bytes(frame[16:18], "big"), frame[34:]))
+            begin = end
+
+    def take(self) -> list[tuple[int, int, bytes]]:
+        got, self.got = self.got, []
+        return got
