@@ -5,6 +5,7 @@ ARGS   ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 KERNEL := $(wildcard $(addprefix src/nsquark/kernel/*.,pyx pxd h))
+SOURCES := $(shell find src -name '*.py')
 # What depends on the kernel closely enough to be tested on each of its twins.
 PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log)
 
@@ -26,7 +27,7 @@ help:
 	@echo 'make lock     requirements-dev.lock anew from pyproject.toml'
 	@echo 'make clean    away with all of it, except ./data'
 
-setup: $(VENV)/.package
+setup: $(VENV)/.package $(VENV)/.bytecode
 	@:
 
 # Debian keeps ensurepip in a package of its own.
@@ -51,6 +52,11 @@ $(VENV)/.package: pyproject.toml setup.py $(KERNEL) $(VENV)/.tools
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@$(BIN)/python -c 'import nsquark.kernel.fast' 2>/dev/null || \
 		echo 'The kernel did not compile, its pure twin is used. To see why: $(BIN)/python setup.py build_ext' >&2
+	@touch $@
+
+# So that a daemon starts fast, also where Python may not write bytecode by itself.
+$(VENV)/.bytecode: $(SOURCES) $(VENV)/.package
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 define QUICK_START

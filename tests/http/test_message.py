@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
+
 import pytest
 
 from nsquark.errors import UsageError
@@ -15,6 +17,7 @@ from nsquark.http import (
     v1_json,
     v1_text,
 )
+from nsquark.http.server import http_date
 
 
 def test_json_is_compact_and_escaped_as_go_does() -> None:
@@ -64,3 +67,8 @@ def test_a_response_is_resolved_once() -> None:
     pending.resolve(v1_empty())
     with pytest.raises(UsageError):
         pending.resolve(v1_empty())
+
+
+def test_the_date_header_is_as_the_standard_library_writes_it() -> None:
+    for moment in (0, 784111777, 951782400, 1700000000, 4102444799):
+        assert http_date(moment).decode() == formatdate(moment, usegmt=True)

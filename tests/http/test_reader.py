@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -15,12 +15,20 @@ from tests.http.served import chunked, get, post
 H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
 
 
-def reader() -> RequestReader:
+def make_router() -> Router:
     router = Router()
     router.add("GET", "/ping", lambda _request: v1_empty())
     router.add("POST", "/pub", lambda _request: v1_empty(), max_body=10, too_big="MSG_TOO_BIG")
     router.add("POST", "/topic/create", lambda _request: v1_empty())
-    return RequestReader(None, router, Limits(max_head=500, max_headers=10))
+    return router
+
+
+def reader(router: Router | None = None) -> RequestReader:
+    return RequestReader(None, router or make_router(), Limits(max_head=500, max_headers=10))
+
+
+# One that has seen many heads before.
+EXPERIENCED = make_router()
 
 
 def seen(parsed: RequestReader) -> list[object]:
@@ -127,16 +135,83 @@ def test_a_transcript_fed_byte_by_byte(name: str) -> None:
     assert seen(parsed) == expected
 
 
-@given(st.sampled_from(sorted(TRANSCRIPTS)), st.data())
-def test_a_transcript_cut_anywhere(name: str, data: st.DataObject) -> None:
-    whole, expected = TRANSCRIPTS[name]
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)))) | {0, len(whole)})
-    parsed = reader()
-    for start, end in pairwise(cuts):
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_a_transcript_that_is_known(name: str) -> None:
+    data, expected = TRANSCRIPTS[name]
+    router = make_router()
+    for _ in range(3):
+        parsed = reader(router)
+        parsed.feed(data)
+        assert seen(parsed) == expected
+
+
+# After these the connection goes on.
+HARMLESS = sorted(
+    name
+    for name, (_, expected) in TRANSCRIPTS.items()
+    if all(len(request) == 4 and request[3] for request in expected)
+)
+
+
+# What has no end yet is not counted until the read after one that completed another request.
+LAST = sorted(TRANSCRIPTS.keys() - {"an endless URL"})
+
+
+@given(st.lists(st.sampled_from(HARMLESS)), st.sampled_from(LAST), st.data())
+def test_transcripts_cut_anywhere(names: list[str], last: str, data: st.DataObject) -> None:
+    transcripts = [TRANSCRIPTS[name] for name in [*names, last]]
+    whole = b"".join(each for each, _ in transcripts)
+    ends = set(accumulate(len(each) for each, _ in transcripts))
+    cuts = data.draw(st.sets(st.integers(0, len(whole))) | st.sets(st.sampled_from(sorted(ends))))
+    parsed = reader(EXPERIENCED)
+    for start, end in pairwise(sorted(cuts | {0, len(whole)})):
         if parsed.done:
             break
         parsed.feed(whole[start:end])
-    assert seen(parsed) == expected
+    assert seen(parsed) == [request for _, expected in transcripts for request in expected]
+
+
+@pytest.mark.parametrize("headers", [("User-Agent: me",), H2C])
+def test_a_known_head_is_not_parsed_again(headers: tuple[str, ...]) -> None:
+    router = make_router()
+    data = post("/pub?topic=a", b"body", *headers)
+    for _ in range(2):
+        parsed = reader(router)
+        parsed.feed(data)
+    assert router.known_heads.keys() == {data[:-4]}
+    parsed.feed(data * 100 + data[:-1])
+    assert len(parsed.requests) == 101
+    assert parsed.partial
+    parsed.feed(data[-1:])
+    assert seen(parsed) == [("POST", b"/pub?topic=a", b"body", True)] * 102
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n" + get("/ping"),
+        b"\r\n\r\n" + get("/ping"),
+        get("/ping") + b"\r\n",
+        get("/ping") * 2,
+        chunked("/pub", b"a"),
+        get("/ping", "Connection: keep-alive", version="1.0"),
+        post("/pub", b"a", "Expect: 100-continue"),
+        get("/ping", "X: " + "y" * 400) + get("/ping"),
+    ],
+)
+def test_only_ordinary_heads_become_known(data: bytes) -> None:
+    router = make_router()
+    reader(router).feed(data)
+    assert not router.known_heads
+
+
+def test_known_heads_are_bounded_and_forgotten_with_the_routes() -> None:
+    router = make_router()
+    for number in range(5000):
+        reader(router).feed(get(f"/ping?{number}"))
+    assert 0 < len(router.known_heads) <= 4096
+    router.add("GET", "/new", lambda _request: v1_empty())
+    assert not router.known_heads
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -145,6 +220,12 @@ def test_nothing_makes_the_reader_raise(data: bytes, lead: bool) -> None:
     parsed.feed(b"POST /pub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" * lead + data)
     parsed.end()
     assert parsed.done
+
+
+def test_many_wishes_for_another_protocol_in_one_read() -> None:
+    parsed = reader()
+    parsed.feed(get("/ping", *H2C) * 3000)
+    assert seen(parsed) == [PING] * 3000
 
 
 @pytest.mark.parametrize(
@@ -181,6 +262,14 @@ def test_a_sender_that_does_not_wait_is_not_asked_to_go_on() -> None:
     parsed = reader()
     parsed.feed(post("/pub", b"body", "Expect: 100-continue"))
     assert not parsed.continue_due
+
+
+def test_http_1_0_is_not_asked_to_go_on() -> None:
+    parsed = reader()
+    parsed.feed(get("/pub", "Content-Length: 4", "Expect: 100-continue", method="POST", version="1.0"))
+    assert not parsed.continue_due
+    parsed.feed(b"body")
+    assert seen(parsed) == [("POST", b"/pub", b"body", False)]
 
 
 def test_tiny_chunks_are_not_kept_one_by_one() -> None:

@@ -17,7 +17,7 @@ def router() -> Router:
 
 def ask(table: Router, method: str, uri: str) -> Response:
     target = table.resolve(method.encode(), uri.encode("latin-1"))
-    answer = target.route.handler(Request(None, method.encode(), uri.encode("latin-1"), target))
+    answer = target.route.handler(Request(None, target))
     assert isinstance(answer, Response)
     return answer
 

@@ -392,6 +392,17 @@ async def test_a_trickle_does_not_put_off_the_timeout(serve: Serve, routes: Rout
         trickling.cancel()
 
 
+async def test_a_busy_pipeline_is_no_slow_request(serve: Serve, routes: Routes, quick: Limits) -> None:
+    served = await serve(routes.router, quick)
+    client = await served.client()
+    request = get("/ping")
+    client.send(request[:9])
+    for _ in range(20):
+        await asyncio.sleep(0.03)
+        client.send(request[9:] + request[:9])
+        assert (await client.answer()).status == 200
+
+
 async def test_a_slow_handler_is_not_the_clients_fault(serve: Serve, routes: Routes, quick: Limits) -> None:
     served = await serve(routes.router, quick)
     client = await served.client()

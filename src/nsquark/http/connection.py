@@ -89,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         reader.feed(data)
         if self._waiting:
             self._run()
-        if reader.partial and not was_partial:
+        if reader.partial and (reader.completed or not was_partial):
             self._began = self._server.now
         if reader.continue_due:
             self._send_continue()
@@ -185,13 +185,15 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        head = response.head + request.connection_header + self._server.date
-        if request.method_bytes == b"HEAD":
-            transport.write(head)
+        end_of_head = self._server.date
+        if request.connection_header:
+            end_of_head = request.connection_header + end_of_head
+        if request.target.method == b"HEAD":
+            transport.write(response.head + end_of_head)
         elif len(response.body) < LARGE_BODY:
-            transport.write(head + response.body)
+            transport.write(response.pack(end_of_head))
         else:
-            transport.writelines((head, response.body))
+            transport.writelines((response.head + end_of_head, response.body))
         if request.started:
             access_log.log_request(request, response)
 
@@ -256,7 +258,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         transport = self._transport
-        if transport is None or self._closing:
+        if transport is None or self._closing or transport.is_closing():
             return
         self._closing = True
         self._watch_writing()

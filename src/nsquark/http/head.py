@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from httptools import HttpRequestParser
 
 from nsquark.errors import NsquarkError
-from nsquark.http.message import Request, Response, plain_text
+from nsquark.http.message import CLOSE, KEEP_ALIVE, Request, Response, plain_text
 from nsquark.http.router import BAD_REQUEST
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ EXPECTATION_FAILED = plain_text(417, "417 Expectation Failed")
 HEAD_TOO_BIG = plain_text(431, "431 Request Header Fields Too Large")
 WRONG_VERSION = plain_text(505, "505 HTTP Version Not Supported: unsupported protocol version")
 
-CLOSE = b"Connection: close\r\n"
-KEEP_ALIVE = b"Connection: keep-alive\r\n"
-
-# What read_head found beside an ordinary request.
+# What makes a request another than an ordinary one.
 EXPECTS_CONTINUE = 1
 WANTS_UPGRADE = 2
+CHUNKED = 4
 
 
 class Refused(NsquarkError):
@@ -39,38 +37,41 @@ class Refused(NsquarkError):
 
 
 def read_head(
-    request: Request, headers: dict[bytes, bytes], parser: HttpRequestParser, read: int, limits: Limits
-) -> int:
-    """Settle the request's keep-alive and return flags: EXPECTS_CONTINUE, WANTS_UPGRADE.
+    request: Request, headers: dict[bytes, bytes], parser: HttpRequestParser, limits: Limits
+) -> tuple[int, int]:
+    """Settle whether the connection is kept, and return the flags above and the body's length, if told.
 
-    `read` is the number of bytes the head came in, at most. Raises Refused, before any of the body is taken,
-    with the answer to a request that cannot be served.
+    Raises Refused, before any of the body is taken, with the answer to a request that cannot be served.
     """
     route = request.target.route
     if route is BAD_REQUEST:
         raise Refused(MALFORMED)
-    if len(headers) > limits.max_headers or (read > limits.max_head and _size(headers) > limits.max_head):
+    if len(headers) > limits.max_headers or _size(headers) > limits.max_head:
         raise Refused(HEAD_TOO_BIG)
-    flags = 0
+    flags = length = 0
     has_host = has_connection = False
     for name, value in headers.items():
         known = name.lower()
         if known == b"host":
             has_host = True
         elif known == b"content-length":
-            if int(value) > route.max_body:
+            length = int(value)
+            if length > route.max_body:
                 raise Refused(route.too_big)
         elif known == b"connection":
             has_connection = True
         elif known == b"expect":
             if value.lower() != b"100-continue":
                 raise Refused(EXPECTATION_FAILED)
-            flags |= EXPECTS_CONTINUE
+            # To HTTP/1.0 a `100 Continue` would be the answer.
+            flags |= EXPECTS_CONTINUE if parser.get_http_version() == "1.1" else 0
         elif known == b"upgrade" and parser.should_upgrade():
             flags |= WANTS_UPGRADE
+        elif known == b"transfer-encoding":
+            flags |= CHUNKED
     if has_connection or not has_host or not parser.should_keep_alive():
         _settle_keep_alive(request, parser, has_host)
-    return flags
+    return flags, length
 
 
 def _settle_keep_alive(request: Request, parser: HttpRequestParser, has_host: bool) -> None:
@@ -79,8 +80,7 @@ def _settle_keep_alive(request: Request, parser: HttpRequestParser, has_host: bo
         raise Refused(WRONG_VERSION)
     if version == "1.1" and not has_host:
         raise Refused(NO_HOST)
-    request.keep_alive = parser.should_keep_alive()
-    if not request.keep_alive:
+    if not parser.should_keep_alive():
         request.connection_header = CLOSE
     elif version == "1.0":
         request.connection_header = KEEP_ALIVE
@@ -93,7 +93,7 @@ def without_upgrade(request: Request, headers: dict[bytes, bytes], parser: HttpR
     but the parser would take the body for the other protocol's bytes.
     """
     version = parser.get_http_version().encode()
-    lines = [request.method_bytes + b" " + request.uri + b" HTTP/" + version]
+    lines = [request.target.method + b" " + request.uri + b" HTTP/" + version]
     for name, value in headers.items():
         if name.lower() == b"connection":
             tokens = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 JSON_TYPE = "application/json; charset=utf-8"
 TEXT_TYPE = "text/plain; charset=utf-8"
+CLOSE = b"Connection: close\r\n"
+KEEP_ALIVE = b"Connection: keep-alive\r\n"
 # Go writes header names in its canonical form, whatever the source says, so this is NSQ's on the wire.
 V1_HEADER = ("X-Nsq-Content-Type", "nsq; version=1.0")
 
@@ -26,7 +28,7 @@ V1_HEADER = ("X-Nsq-Content-Type", "nsq; version=1.0")
 class Response:
     """A status, a body and the head that goes before them, up to the headers each connection adds."""
 
-    __slots__ = ("body", "head", "status")
+    __slots__ = ("_packed", "_packed_with", "body", "head", "status")
 
     def __init__(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
         lines = [f"HTTP/1.1 {status} {_reason(status)}"]
@@ -35,6 +37,14 @@ class Response:
         self.status = status
         self.head = "\r\n".join(lines).encode("latin-1")
         self.body = body
+        self._packed = self._packed_with = b""
+
+    def pack(self, end_of_head: bytes) -> bytes:
+        """Head and body in one piece. Remembered while the end is the same object, which is for a second."""
+        if self._packed_with is not end_of_head:
+            self._packed_with = end_of_head
+            self._packed = self.head + end_of_head + self.body
+        return self._packed
 
 
 class HttpError(NsquarkError):
@@ -77,25 +87,28 @@ class PendingResponse:
 class Request:
     """One request as its handler sees it. The body is whole, and empty unless the route takes one."""
 
-    __slots__ = ("body", "connection_header", "http_connection", "keep_alive", "method_bytes", "response",
-                 "started", "target", "uri")  # fmt: skip
+    __slots__ = ("body", "connection_header", "http_connection", "response", "started", "target")
 
-    def __init__(
-        self, http_connection: HttpConnection | None, method: bytes, uri: bytes, target: Target
-    ) -> None:
+    def __init__(self, http_connection: HttpConnection | None, target: Target) -> None:
         self.http_connection = http_connection
-        self.method_bytes = method
-        self.uri = uri
         self.target = target
         self.body = b""
-        self.keep_alive = True
-        self.connection_header = b""  # a whole header line where the version's default is not meant
+        self.connection_header = b""  # of the answer, as a line, where not the version's default is meant
         self.response: Response | None = None
         self.started = 0.0  # of the clock of the access log; 0 when it is not to be logged
 
     @property
     def method(self) -> str:
-        return self.method_bytes.decode("ascii")
+        return self.target.method.decode("ascii")
+
+    @property
+    def uri(self) -> bytes:
+        """As the client sent it."""
+        return self.target.uri
+
+    @property
+    def keep_alive(self) -> bool:
+        return self.connection_header != CLOSE
 
     @property
     def path(self) -> str:

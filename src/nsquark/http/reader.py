@@ -10,10 +10,9 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsquark.http.head import (
-    CLOSE,
     EXPECTS_CONTINUE,
     HEAD_TOO_BIG,
     MALFORMED,
@@ -22,7 +21,7 @@ from nsquark.http.head import (
     read_head,
     without_upgrade,
 )
-from nsquark.http.message import Request, Response, v1_error
+from nsquark.http.message import CLOSE, Request, Response, v1_error
 from nsquark.http.router import BAD_REQUEST, Router, Target
 
 if TYPE_CHECKING:
@@ -35,7 +34,8 @@ INTERNAL_ERROR = v1_error(500, "INTERNAL_ERROR")
 # The most bytes on the wire per byte of a chunked body: "1\r\nx\r\n", and some to spare for extensions.
 CHUNK_OVERHEAD = 8
 # For what is answered without having been understood.
-NO_TARGET = Target(BAD_REQUEST, "", None)
+NO_TARGET = Target(b"-", b"-", BAD_REQUEST, "", None)
+END_OF_HEAD = b"\r\n\r\n"
 
 
 class RequestReader:
@@ -46,9 +46,9 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_body", "_body_parts", "_body_size", "_completed", "_connection", "_headers", "_limits", "_parser",
-        "_read", "_replay", "_request", "_router", "_url", "continue_due", "done", "on_body", "on_header",
-        "on_url", "partial", "requests", "taken", "unread",
+        "_body", "_body_parts", "_body_size", "_connection", "_headers", "_length", "_limits",
+        "_ordinary", "_parser", "_replay", "_request", "_router", "_url", "completed", "continue_due", "done",
+        "on_body", "on_header", "on_url", "partial", "requests", "taken", "unread",
     )  # fmt: skip
 
     def __init__(self, connection: HttpConnection | None, router: Router, limits: Limits) -> None:
@@ -58,6 +58,7 @@ class RequestReader:
         self.requests: deque[Request] = deque()
         self.partial = False  # the last read ended within a request
         self.taken = 0  # bytes of that request so far (but not those of a read that completed another one)
+        self.completed = False  # the last read that was parsed completed one, too
         self.continue_due = False  # its sender waits for `100 Continue`
         self.done = False
         self.unread = False  # the client may be still sending what is not parsed
@@ -71,16 +72,69 @@ class RequestReader:
         self.on_body = self._body.append
         self._parser = HttpRequestParser(self)
         self._request: Request | None = None  # the one whose head is complete and whose body is not
-        self._read = 0  # `taken` with the present read
+        self._length = 0  # of its body, if told
+        self._ordinary = False  # it is none that reads differently the next time
         self._body_size = 0  # what earlier reads brought of the body,
         self._body_parts = 0  # kept in so many parts
-        self._completed = False  # the present read completed a request
-        self._replay = b""  # see feed
+        self._replay = b""  # see _parse_until_upgrade
 
     def feed(self, data: bytes) -> None:
-        """Parse what arrived. Never raises: what cannot be parsed is refused."""
-        self._read = self.taken + len(data)
-        self._completed = False
+        """Take what arrived. Never raises: what cannot be parsed is refused."""
+        if self.partial:
+            self._parse(data)
+            return
+        start = self._take_known(data)
+        if start == len(data):
+            return
+        before = len(self.requests)
+        self._parse(data[start:] if start else data)
+        if not start and len(self.requests) == before + 1:
+            self._remember(data)
+
+    def _take_known(self, data: bytes) -> int:
+        """Take whole requests whose heads have been seen before, and return where that ends.
+
+        At the beginning of a request the parser has no past: the same bytes mean the same again.
+        """
+        known, requests, connection = self._router.known_heads, self.requests, self._connection
+        size = len(data)
+        start = 0
+        while start < size:
+            body = data.find(END_OF_HEAD, start) + 4
+            head = known.get(data[start:body])
+            if head is None:
+                break
+            target, length = head
+            end = body + length
+            if end > size:
+                break
+            request = Request(connection, target)
+            if length and target.route.keeps_body:
+                request.body = data[body:end]
+            requests.append(request)
+            start = end
+        return start
+
+    def _remember(self, data: bytes) -> None:
+        """These data brought the last request. If they are all of an ordinary one, its head is known now."""
+        if self.partial or self.done or not self._ordinary:
+            return
+        body = data.find(END_OF_HEAD) + 4
+        target = self.requests[-1].target
+        # Make sure that `body` is where the parser saw it, whatever it tolerates before and after.
+        if body + self._length == len(data) and data.startswith(target.method):
+            self._router.remember(data[:body], target, self._length)
+
+    def _parse(self, data: bytes) -> None:
+        self.completed = False
+        rest = data
+        while rest and not self.done:
+            rest = self._parse_until_upgrade(rest)
+        if not self.done and (self._request is not None or self._url or not self.completed):
+            self._left_incomplete(len(data))
+
+    def _parse_until_upgrade(self, data: bytes) -> bytes:
+        """Returns what is to be parsed next: nothing, in general."""
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -88,15 +142,13 @@ class RequestReader:
             replay, self._replay = self._replay, b""
             self._request = None
             self._parser = HttpRequestParser(self)
-            return self.feed(replay + data[upgrade.args[0] :])
+            return replay + data[upgrade.args[0] :]
         except HttpParserError as error:
             if not self.done:
-                if not isinstance(error.__context__, Refused | None):
+                if isinstance(error, HttpParserCallbackError):
                     logger.error("HTTP: a callback of the parser failed", exc_info=error.__context__)
                 self._refuse_broken()
-        if not self.done and (self._request is not None or self._url or not self._completed):
-            self._left_incomplete(len(data))
-        return None
+        return b""
 
     def end(self) -> None:
         """The client will send no more: a request that is cut short is refused."""
@@ -113,8 +165,7 @@ class RequestReader:
 
     def refuse(self, response: Response) -> None:
         """Parse nothing more; this is the answer to the request under way."""
-        request = self._request or Request(self._connection, b"-", b"-", NO_TARGET)
-        request.keep_alive = False
+        request = self._request or Request(self._connection, NO_TARGET)
         request.connection_header = CLOSE
         request.response = response
         self._request = None
@@ -137,12 +188,13 @@ class RequestReader:
         uri = self._url[0] if len(self._url) == 1 else b"".join(self._url)
         self._url.clear()
         method = self._parser.get_method()
-        self._request = request = Request(self._connection, method, uri, self._router.resolve(method, uri))
+        self._request = request = Request(self._connection, self._router.resolve(method, uri))
         try:
-            flags = read_head(request, self._headers, self._parser, self._read, self._limits)
+            flags, self._length = read_head(request, self._headers, self._parser, self._limits)
         except Refused as refused:
             self.refuse(refused.response)
             raise
+        self._ordinary = not flags and not request.connection_header
         if flags:
             if flags & WANTS_UPGRADE:
                 self._replay = without_upgrade(request, self._headers, self._parser)
@@ -160,7 +212,7 @@ class RequestReader:
             self.partial = False
             self.taken = self._body_size = self._body_parts = 0
         self._request = None
-        self._completed = True
+        self.completed = True
         if not request.keep_alive:
             self.done = True
         self.requests.append(request)
@@ -180,7 +232,7 @@ class RequestReader:
     def _left_incomplete(self, size: int) -> None:
         """A read ended within a request: see what it has cost so far."""
         self.partial = True
-        if not self._completed:
+        if not self.completed:
             self.taken += size
         if self._request is None:
             if self.taken > self._limits.max_head:

@@ -24,6 +24,9 @@ MAX_IGNORED_BODY = 256 * 1024
 # Targets by URL are remembered: most clients send the same few again and again.
 _CACHED_TARGETS = 2048
 _LONGEST_CACHED_URI = 512
+# So are whole heads, byte for byte.
+_KNOWN_HEADS = 4096
+_LONGEST_HEAD = 1024
 
 
 class Route:
@@ -45,11 +48,21 @@ class Route:
 
 
 class Target:
-    """A URL, understood: the route, and what the URL says to it. Shared between requests."""
+    """A request line, understood: the route, and what the URL says to it. Shared between requests."""
 
-    __slots__ = ("argument", "path", "query", "route")
+    __slots__ = ("argument", "method", "path", "query", "route", "uri")
 
-    def __init__(self, route: Route, path: str, query: Mapping[str, str] | None, argument: str = "") -> None:
+    def __init__(
+        self,
+        method: bytes,
+        uri: bytes,
+        route: Route,
+        path: str,
+        query: Mapping[str, str] | None,
+        argument: str = "",
+    ) -> None:
+        self.method = method
+        self.uri = uri
         self.route = route
         self.path = path
         self.query = query
@@ -73,6 +86,7 @@ class Router:
         self._prefixes: dict[str, dict[str, Route]] = {}  # path up to the argument → method → route
         self._everything: Route | None = None
         self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
+        self.known_heads: dict[bytes, tuple[Target, int]] = {}
 
     def add(
         self,
@@ -92,32 +106,44 @@ class Router:
         prefix, bracket, _ = path.partition("<")
         table = self._prefixes if bracket else self._static
         table.setdefault(prefix, {})[method] = Route(handler, max_body, v1_error(413, too_big), logged)
-        self._resolve_cached.cache_clear()
+        self._forget()
 
     def answer_everything(self, handler: Handler) -> None:
         """From now on every request, whatever its path or method, goes to this handler."""
         self._everything = Route(handler, None)
+        self._forget()
+
+    def _forget(self) -> None:
         self._resolve_cached.cache_clear()
+        self.known_heads.clear()
+
+    def remember(self, head: bytes, target: Target, length: int) -> None:
+        """Next time, a request with exactly this head need not be parsed: it has this target and length."""
+        if len(head) <= _LONGEST_HEAD:
+            if len(self.known_heads) >= _KNOWN_HEADS:
+                self.known_heads.clear()
+            self.known_heads[head] = (target, length)
 
     def resolve(self, method: bytes, uri: bytes) -> Target:
         """Never fails: what has no route gets one that says so."""
-        if len(uri) <= _LONGEST_CACHED_URI:
-            return self._resolve_cached(method, uri)
-        return self._resolve(method, uri)
+        return (self._resolve_cached if len(uri) <= _LONGEST_CACHED_URI else self._resolve)(method, uri)
 
     def _resolve(self, method_bytes: bytes, uri: bytes) -> Target:
         raw_path, _, raw_query = _origin_form(uri).partition(b"?")
         path = unescape(raw_path)
         query = parse_query(raw_query)
+        if method_bytes == b"CONNECT":
+            return Target(method_bytes, uri, BAD_REQUEST, "", query)
         if self._everything is not None:
-            return Target(self._everything, path or "", query)
+            return Target(method_bytes, uri, self._everything, path or "", query)
         method = method_bytes.decode("ascii")
         if path is None or not (path.startswith("/") or (path == "*" and method == "OPTIONS")):
-            return Target(BAD_REQUEST, "", query)
+            return Target(method_bytes, uri, BAD_REQUEST, "", query)
         routes, argument = self._find(path)
         if method in routes:
-            return Target(routes[method], path, query, argument)
-        return Target(self._without_route(method, path, raw_query, routes), path, query)
+            return Target(method_bytes, uri, routes[method], path, query, argument)
+        fallback = self._without_route(method, path, raw_query, routes)
+        return Target(method_bytes, uri, fallback, path, query)
 
     def _find(self, path: str) -> tuple[dict[str, Route], str]:
         """The routes of exactly this path by method, and the argument in it."""

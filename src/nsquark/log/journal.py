@@ -290,6 +290,7 @@ class Journal:
         block = self._block()
         if self.directory is None:
             return -1, []
+        self._torn = True  # until it is written: what `begin` has dropped is nowhere else
         path = self._path(self._generation + 1)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:

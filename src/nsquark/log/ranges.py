@@ -29,6 +29,11 @@ class Ranges:
         at = bisect_right(self._starts, position) - 1
         return at >= 0 and position < self._ends[at]
 
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether any of [start, end) is in the set."""
+        at = bisect_left(self._starts, end) - 1
+        return at >= 0 and self._ends[at] > start
+
     def add(self, start: int, end: int) -> None:
         """Put [start, end) into the set, merging with what it touches."""
         if start >= end:

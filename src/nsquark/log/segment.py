@@ -10,7 +10,6 @@ from bisect import bisect_right
 from pathlib import Path
 
 from nsquark import kernel
-from nsquark.errors import LogCorrupt
 
 SUFFIX = ".log"
 INDEX_STRIDE = 65536
@@ -60,7 +59,7 @@ class Segment:
     def offset_near(self, position: int) -> int:
         """The offset of a batch at or before the one that holds `position`, at most about a stride away.
 
-        Raises LogCorrupt when the way there does not read as it was written.
+        Where the file does not read as it was written, it is the last one before that.
         """
         if self._indexed_to < self.size:
             self._scan(verify=False)
@@ -85,8 +84,6 @@ class Segment:
             if needed == 0 or offset + needed > self.size:
                 break
             window = max(WINDOW, needed)
-        if not verify and offset < self.size:
-            raise LogCorrupt(str(self.path), offset, "not a whole batch")
         return deferred, position, offset
 
     def recover(self) -> list[kernel.Batch]:

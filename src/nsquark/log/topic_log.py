@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from nsquark import kernel
 
+from .ranges import Ranges
 from .segment import SUFFIX, Segment
 
 TAIL_BYTES = 8 << 20
@@ -74,6 +75,7 @@ class TopicLog:
         self._fd = -1
         self._to_sync: list[int] = []
         self._idle_at = -1
+        self._kept = self._kept_bytes = 0
         self.first = self.end = floor
         if directory is not None:
             self._recover(directory, floor)
@@ -116,24 +118,27 @@ class TopicLog:
     def pending_bytes(self) -> int:
         return self._writer.size
 
-    def _reserve(self, count: int) -> kernel.BatchWriter:
+    def _take_ids(self, count: int) -> None:
+        """Ids for `count` messages that follow each other: of the lease at hand, or of a new one."""
         if self._ids_left < count:
             first, self._ids_left = self._lease(count)
             self._writer.renumber(self._writer.position, first)
         self._ids_left -= count
-        return self._writer
 
     def add_pubs(self, data: kernel.Buffer, start: int, count: int, line: int, timestamp: int) -> int:
         """Add a run of PUB commands (see kernel.scan_pubs); returns the bytes of their bodies."""
-        return self._reserve(count).add_pubs(data, start, count, line, timestamp)
+        self._take_ids(count)
+        return self._writer.add_pubs(data, start, count, line, timestamp)
 
     def add_mpub(self, data: kernel.Buffer, start: int, count: int, timestamp: int) -> int:
         """Add a checked MPUB body (see kernel.scan_mpub); returns the bytes of its messages."""
-        return self._reserve(count).add_mpub(data, start, count, timestamp)
+        self._take_ids(count)
+        return self._writer.add_mpub(data, start, count, timestamp)
 
     def add_bodies(self, bodies: list[kernel.Buffer], timestamp: int, due: int) -> int:
         """Add whole bodies, deliverable from `due` (ns since the epoch, 0 for at once)."""
-        return self._reserve(len(bodies)).add_bodies(bodies, timestamp, due)
+        self._take_ids(len(bodies))
+        return self._writer.add_bodies(bodies, timestamp, due)
 
     def commit(self) -> int:
         """Write what was added since the last commit; returns how many messages that were.
@@ -211,10 +216,10 @@ class TopicLog:
         tail = self._tail
         if not tail or position < tail[0].position or position >= self.end:
             return None
-        if position >= tail[-1].position:
-            return tail[-1]
-        at = bisect_right(tail, position, key=_position_of) - 1
-        return tail[at]
+        at = -1
+        if position < tail[-1].position:
+            at = bisect_right(tail, position, key=_position_of) - 1
+        return tail[at] if position < tail[at].end else None
 
     def segment_at(self, position: int) -> Segment | None:
         """The segment that holds this position, or the first one behind it."""
@@ -249,7 +254,6 @@ class TopicLog:
     def trim(self, low: int, now: float) -> list[Segment]:
         """Let go of what lies before `low` and no retention wants; the caller deletes what is returned."""
         if self.directory is None:
-            self._trim_memory(low)
             return []
         if self._idle_at == self.end:  # nothing new since the last time: memory is better used elsewhere
             self._tail.clear()
@@ -276,16 +280,16 @@ class TopicLog:
         modified = segment.modified if segment is not self.segments[-1] else now
         return not limits.retention_time or now - modified <= limits.retention_time
 
-    def _trim_memory(self, low: int) -> None:
-        # Exceptions far behind may hold `low` back. Memory has a bound all the same: the oldest goes first.
-        low = max(low, self.end - 4 * max(self.limits.tail_messages, 1000))
-        gone = 0
-        for chunk in self._tail:
-            if chunk.end > low:
-                break
-            self._tail_bytes -= len(chunk.data)
-            gone += 1
-        del self._tail[:gone]
+    @property
+    def overfull(self) -> bool:
+        """Whether a log without files has grown enough since the last `keep` to do it again."""
+        return len(self._tail) > 2 * self._kept + 64 or self._tail_bytes > TAIL_BYTES + 2 * self._kept_bytes
+
+    def keep(self, needed: Ranges) -> None:
+        """Let go of everything in memory but what holds one of these positions: for a log without files."""
+        self._tail = [chunk for chunk in self._tail if needed.overlaps(chunk.position, chunk.end)]
+        self._tail_bytes = self._kept_bytes = sum(len(chunk.data) for chunk in self._tail)
+        self._kept = len(self._tail)
         self.first = self._tail[0].position if self._tail else self.end
 
     def close(self, sync: bool = True) -> None:

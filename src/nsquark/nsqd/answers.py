@@ -14,27 +14,20 @@ from nsquark.wire import OK, pack_error
 
 
 class Answer:
-    """A place in the queue. Its data are there, or come when what was published is settled."""
+    """The place of an answer to `count` publishes, which comes when they are settled (see topic.Receipt)."""
 
     __slots__ = ("_answers", "_count", "_error", "data", "last")
 
-    def __init__(
-        self,
-        answers: Answers,
-        data: bytes | None,
-        error: type[ProtocolError] = ProtocolError,
-        count: int = 1,
-    ) -> None:
+    def __init__(self, answers: Answers, error: type[ProtocolError], count: int) -> None:
         self._answers = answers
         self._error = error
         self._count = count
-        self.data = data
+        self.data = b""  # empty until it is there
         self.last = False  # the connection ends with it
 
     def settle(self, reason: str | None) -> None:
-        """See topic.Receipt: `count` OKs, or an error."""
         if reason is None:
-            self.data = OK * self._count if self._count > 1 else OK
+            self.data = OK if self._count == 1 else OK * self._count
         else:
             command = self._error.code.removeprefix("E_").removesuffix("_FAILED")
             self.data = pack_error(self._error(f"{command} failed {reason}").pack())
@@ -45,47 +38,59 @@ class Answer:
 class Answers:
     """Hands bytes to `write` in order, and calls `end` once when the last answer has been handed over."""
 
-    __slots__ = ("_end", "_queue", "_write", "ended")
+    __slots__ = ("_end", "_queue", "_write", "closed", "ended")
 
     def __init__(self, write: Callable[[bytes], None], end: Callable[[], None]) -> None:
         self._write = write
         self._end = end
-        self._queue: deque[Answer] = deque()
-        self.ended = False
+        self._queue: deque[Answer | bytes] = deque()  # bytes are ready and wait for an Answer before them
+        self.ended = False  # the last answer is said, though it may still be in the queue
+        self.closed = False  # nothing is handed over any more
 
     def say(self, data: bytes, last: bool = False) -> None:
         """An answer that is ready; with `last` nothing comes behind it."""
-        if self._queue:
-            answer = Answer(self, data)
-            answer.last = last
-            self._queue.append(answer)
-        elif not self.ended:
-            if data:
-                self._write(data)
-            if last:
-                self.ended = True
-                self._end()
+        if self.ended:
+            return
+        self.ended = last
+        self._queue.append(data)
+        self.flush()
 
     def expect(self, error: type[ProtocolError], count: int = 1) -> Answer:
         """Keep a place for the answer to `count` publishes."""
-        answer = Answer(self, None, error, count)
-        self._queue.append(answer)
+        answer = Answer(self, error, count)
+        if not self.ended:
+            self._queue.append(answer)
         return answer
 
     def flush(self) -> None:
         """Hand over what is ready and has nothing unready before it."""
         queue = self._queue
+        if len(queue) == 1 and not self.ended:  # one publish at a time: the usual case
+            first = queue[0]
+            data = first if type(first) is bytes else first.data if not first.last else b""
+            if data:
+                queue.clear()
+                self._write(data)
+                return
         ready: list[bytes] = []
-        last = False
-        while queue and queue[0].data is not None:
-            answer = queue.popleft()
-            if not last and answer.data:
-                ready.append(answer.data)
-            last = last or answer.last
-        if self.ended:
+        while queue:
+            first = queue[0]
+            if type(first) is Answer:
+                if not first.data:
+                    break
+                ready.append(first.data)
+                if first.last:
+                    self.ended = True
+                    queue.clear()
+                    break
+            elif type(first) is bytes:
+                ready.append(first)
+            queue.popleft()
+        if self.closed:
             return
-        if ready:
-            self._write(ready[0] if len(ready) == 1 else b"".join(ready))
-        if last:
-            self.ended = True
+        data = ready[0] if len(ready) == 1 else b"".join(ready)
+        if data:
+            self._write(data)
+        if self.ended and not queue:
+            self.closed = True
             self._end()

@@ -210,6 +210,13 @@ class Broker:
 
     # ---- the end
 
+    async def stop_saving(self) -> None:
+        """Let the metadata be written no more but by `close`."""
+        self.stopping = True
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        await asyncio.sleep(0)  # connections that were closed just now hear of it
+
     def close(self) -> None:
         """Store everything and let go of the files. The connections are closed already."""
         self.stopping = True

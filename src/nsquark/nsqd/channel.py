@@ -112,6 +112,21 @@ class Channel:
             low = min(low, entry[2])
         return low
 
+    def add_needed(self, needed: Ranges) -> None:
+        """Add every position that is not finished, for a log that has no files to go back to."""
+        position = self.cursor.position
+        while position < self.topic.pumped:
+            start = self._skip.next_gap(position)
+            end = self._skip.next_start(start)
+            position = self.topic.pumped if end is None else min(end, self.topic.pumped)
+            needed.add(start, position)
+        for flight in self._flights():
+            needed.add(flight.position, flight.position + flight.end - flight.first)
+        for again in self._again:
+            needed.add(again.position, again.position + again.count)
+        for _, _, start, number, _ in self._deferred:
+            needed.add(start, start + number)
+
     def _finished(self, start: int, end: int) -> None:
         if self._journal is not None:
             self._journal.finish(self.number, start, end)

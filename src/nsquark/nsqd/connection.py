@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from nsquark.errors import (
@@ -75,7 +77,7 @@ _UINT64 = 1 << 64
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_answers", "_beats_at", "_body", "_broker", "_linger", "_parser", "_paused_at", "_pub_line",
+        "_answers", "_beats_at", "_body", "_broker", "_eof", "_linger", "_parser", "_paused_at", "_pub_line",
         "_pub_topic", "_reading", "_settings", "_timers", "_transport", "_waiting_since", "_write", "channel",
         "client_id", "connect_time", "consumer", "deflate", "hostname", "pub_counts", "remote_address",
         "snappy", "state", "tls", "user_agent", "wakes_at",
@@ -92,9 +94,10 @@ class Connection(asyncio.BufferedProtocol):
         self._write: Callable[[Buffer], None]
         self._answers: Answers
         self._body: Callable[[memoryview], None] | None = None
-        self._pub_line = b""
+        self._pub_line = b"\n"  # of the topic at hand; no command begins with this one
         self._pub_topic: Topic | None = None
         self._reading = True
+        self._eof = False
         self._paused_at = 0
         self._linger: asyncio.TimerHandle | None = None
         self._waiting_since = self._beats_at = 0
@@ -105,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id = self.hostname = self.user_agent = self.remote_address = ""
         self.connect_time = time.time()
         self.deflate = self.snappy = self.tls = False
-        self.pub_counts: dict[str, int] = {}
+        self.pub_counts: defaultdict[str, int] = defaultdict(int)
 
     @property
     def sample_rate(self) -> int:
@@ -127,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             self.remote_address = "@"
         self._broker.connections.add(self)
         logger.info("TCP: new client(%s)", self.remote_address)
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         self._waiting_since = now
         self._beats_at = now + round(DEFAULT_HEARTBEAT * 1e9)
         self._timers.schedule(self, self._beats_at)
@@ -137,20 +140,36 @@ class Connection(asyncio.BufferedProtocol):
         self._timers.cancel(self)
         if self._linger is not None:
             self._linger.cancel()
-        self._answers.ended = True
+        self._leave()
+        logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+
+    def _leave(self) -> None:
+        """Nothing more is said, and no more messages are taken."""
+        self._answers.ended = self._answers.closed = True
         if self.channel is not None and self.consumer is not None:
             self.channel.remove_consumer(self.consumer)
-        logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._parser.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._answers.ended:
-            return  # lingering: what still comes is of no interest
-        self._parser.received(nbytes)
+        answers, parser = self._answers, self._parser
+        if answers.ended:
+            return  # what still comes is of no interest
+        parser.received(nbytes)
         try:
-            self._execute()
+            while (event := parser.next_event()) is not None and not answers.ended:
+                if type(event) is Pubs:
+                    self._publish_run(event)
+                elif type(event) is Fins:
+                    self._finish(event)
+                elif type(event) is Line:
+                    self._dispatch(event.params)
+                elif type(event) is Mpub:
+                    self._publish_mpub(event)
+                elif type(event) is Body:
+                    self._take_body(event.data)
+                self._waiting_since = monotonic_ns()
         except ProtocolError as error:
             self._fail(error)
         except ConnectionLost as error:
@@ -161,18 +180,18 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        if not self._answers.ended:
-            error = self._parser.cut_short()
-            if error is not None:
-                self._fail(error)
-            else:
-                self._answers.say(b"", last=True)
-        else:
+        self._eof = True
+        error = self._parser.cut_short()
+        if self._answers.closed:
             self._transport.close()
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._answers.say(b"", last=True)
         return True
 
     def pause_writing(self) -> None:
-        self._paused_at = time.monotonic_ns()
+        self._paused_at = monotonic_ns()
         if self.consumer is not None:
             self.consumer.writable = False
 
@@ -189,12 +208,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close after what has been written is out."""
-        self._answers.ended = True
+        self._leave()
         self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""
-        self._answers.ended = True
+        self._leave()
         self._transport.abort()
 
     def _fail(self, error: ProtocolError) -> None:
@@ -203,13 +222,15 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.say(pack_error(error.pack()), last=error.fatal)
 
     def _end(self) -> None:
-        # Nothing may be written from here on, so the channel must not deliver any more.
-        if self.channel is not None and self.consumer is not None:
-            self.channel.remove_consumer(self.consumer)
-        # The last answer is written. Closing now, with something of the client unread, would reset the
-        # connection and could take the answer with it: close our half, and wait a little for the other.
+        """The last answer is written."""
+        self._leave()
         if self._transport.is_closing():
             return
+        if self._eof:
+            self._transport.close()
+            return
+        # Closing with something of the client unread would reset the connection and could take the answer
+        # with it: close our half, and wait a little for the other.
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.close)
@@ -242,27 +263,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- commands
 
-    def _execute(self) -> None:
-        parser = self._parser
-        event = parser.next_event()
-        if event is None:
-            return
-        while event is not None:
-            if type(event) is Fins:
-                self._finish(event)
-            elif type(event) is Pubs:
-                self._publish_run(event)
-            elif type(event) is Line:
-                self._dispatch(event.params)
-            elif type(event) is Mpub:
-                self._publish_mpub(event)
-            elif type(event) is Body:
-                self._take_body(event.data)
-            if self._answers.ended:
-                return
-            event = parser.next_event()
-        self._waiting_since = time.monotonic_ns()
-
     def _dispatch(self, params: list[bytes]) -> None:
         handler = HANDLERS.get(params[0])
         if handler is None:
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         interval = self._settings.heartbeat_interval
         self._timers.cancel(self)
         if interval:
-            self._beats_at = time.monotonic_ns() + round(interval * 1e9)
+            self._beats_at = monotonic_ns() + round(interval * 1e9)
             self._timers.schedule(self, self._beats_at)
         self._answers.say(pack_response(self._settings.pack(options)) if asked.feature_negotiation else OK)
 
@@ -376,18 +376,14 @@ class Connection(asyncio.BufferedProtocol):
             raise BadTopic(f"{twice}{command} topic name {_quoted(params[1])} is not valid")
         return name
 
-    def _count(self, topic: Topic, number: int) -> None:
-        counts = self.pub_counts
-        counts[topic.name] = counts.get(topic.name, 0) + number
-
     def _publish_run(self, pubs: Pubs) -> None:
-        topic = self._pub_topic
-        if topic is None or pubs.line != self._pub_line or topic.exiting:
-            params = pubs.line[:-1].removesuffix(b"\r").split(b" ")
-            topic = self._pub_topic = self._topic_of("PUB", params)
-            self._pub_line = pubs.line
-        self._count(topic, pubs.count)
-        topic.publish_pubs(pubs, self._answers.expect(PubFailed, pubs.count))
+        topic, count = self._pub_topic, pubs.count
+        if topic is None or topic.exiting or not pubs.data.startswith(self._pub_line, pubs.start):
+            line = pubs.line
+            topic = self._pub_topic = self._topic_of("PUB", line[:-1].removesuffix(b"\r").split(b" "))
+            self._pub_line = line
+        self.pub_counts[topic.name] += count
+        topic.publish_pubs(pubs, self._answers.expect(PubFailed, count))
 
     def exec_pub(self, params: list[bytes]) -> None:
         name = self._topic_name("PUB", params)
@@ -412,13 +408,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _publish(self, name: str, body: memoryview, delay_ms: int, error: type[ProtocolError]) -> None:
         topic = self._broker.topic(name)
-        self._count(topic, 1)
+        self.pub_counts[topic.name] += 1
         topic.publish([body], delay_ms / 1000, self._answers.expect(error))
 
     def exec_mpub(self, params: list[bytes]) -> None:
         topic = self._topic_of("MPUB", params)
         self._parser.expect_mpub()
-        self._pub_topic, self._pub_line = topic, b""
+        self._pub_topic, self._pub_line = topic, b"\n"
 
     def _publish_mpub(self, mpub: Mpub) -> None:
         topic = self._pub_topic
@@ -427,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
         if topic.exiting:  # deleted while the body came in
             answer.settle("exiting")
             return
-        self._count(topic, mpub.count)
+        self.pub_counts[topic.name] += mpub.count
         topic.publish_mpub(mpub, answer)
 
     # ---- answering messages

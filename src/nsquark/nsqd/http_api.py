@@ -178,7 +178,7 @@ class HttpApi:
             body, 0, len(body), options.max_msg_size, options.max_body_size, 0, 0
         )
         if status == COMPLETE:
-            return Mpub(bytearray(body), 0, number)
+            return Mpub(body, 0, number)
         no_count = status == BAD_COUNT or (status == SHORT and value == IN_COUNT)
         raise HttpError(413, "BAD_BODY" if no_count else "BAD_MESSAGE")
 

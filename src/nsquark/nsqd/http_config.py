@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 
+from nsquark import logs
 from nsquark.http import HttpError, Request, Response, v1_json, v1_text
 
 from .options import Options
-
-LOG_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "fatal": logging.CRITICAL,
-}
 
 
 class ConfigApi:
@@ -44,13 +36,10 @@ class ConfigApi:
         return self.get(request)
 
     def _set_log_level(self, word: str) -> None:
-        level = LOG_LEVELS.get(word)
-        if level is None:
+        if word not in logs.LEVELS:
             raise HttpError(400, "INVALID_VALUE")
         self._options.log_level = word
-        logging.getLogger("nsquark").setLevel(level)
-        # Other people's libraries only have a say when something is wrong.
-        logging.getLogger().setLevel(max(level, logging.WARNING))
+        logs.set_level(word)
 
 
 def _parse_addresses(text: str) -> list[str]:

@@ -37,10 +37,10 @@ class Node:
         self._next = 0
         self._until = 0
         try:
-            text = self._path.read_text()
+            text: bytes | None = self._path.read_bytes()
         except FileNotFoundError:
-            text = ""
-        if text:
+            text = None
+        if text is not None:
             try:
                 known = json.loads(text)
                 self.uuid, self.floor, self._next = (
@@ -59,8 +59,12 @@ class Node:
         """(first id, how many): at least `count` ids that follow each other and were never given before."""
         blocks = -(-count >> BLOCK_SHIFT)
         if self._next + blocks > self._until:
-            self._until = self._next + blocks + STRETCH
-            self.save()
+            before, self._until = self._until, self._next + blocks + STRETCH
+            try:
+                self.save()
+            except OSError:
+                self._until = before  # as far as the file knows
+                raise
         if self._next + blocks > BLOCKS:
             raise OverflowError("this node has given away all its message ids")
         first = self._node_id << NODE_SHIFT | self._next << BLOCK_SHIFT

@@ -122,7 +122,7 @@ class Server:
             connection.abort()
         if self._http is not None:
             self._http_server.close()
-        await asyncio.sleep(0)  # so that the connections hear of their end
+        await broker.stop_saving()
         self._timers.close()
         broker.close()
 

@@ -1,7 +1,7 @@
 """fsync, and whatever else waits for the disk, in a thread of its own.
 
-At most one fsync of a topic is under way; what comes meanwhile is covered by the next. Those who wait for the
-disk (`--sync-every=1`) get their answers together.
+At most one fsync of a topic is under way; what comes meanwhile is covered by the next. Those who wait for
+the disk (`--sync-every=1`) get their answers together.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PAUSE = 0.05  # between two fsyncs of a topic that keeps publishing
+
 
 class Syncer:
     def __init__(self, loop: asyncio.AbstractEventLoop, unhealthy: Callable[[str], None]) -> None:
@@ -35,25 +37,31 @@ class Syncer:
         if topic in self._busy:
             self._again.add(topic)
             return
+        self._busy.add(topic)
         fds, messages = topic.log.start_sync()
         fds += topic.journal.start_sync()
         receipts, topic.unsynced_receipts = topic.unsynced_receipts, []
-        self._busy.add(topic)
 
         def done(error: OSError | None) -> None:
-            self._busy.discard(topic)
             topic.log.synced(messages)
             if error is not None:
                 logger.error("topic %s: fsync failed: %s", topic.name, error)
                 self._unhealthy(str(error))
             for receipt in receipts:
                 receipt.settle(None if error is None else error.strerror or str(error))
-            if topic in self._again:
-                self._again.discard(topic)
-                if not topic.exiting:
-                    self.request(topic)
+            if topic.options.sync_every == 1:  # publishers wait for the disk
+                self._rested(topic)
+            else:  # back to back, fsyncs would take the disk and a processor for themselves
+                self._loop.call_later(PAUSE, self._rested, topic)
 
         self._pool.submit(self._run, fds, done)
+
+    def _rested(self, topic: Topic) -> None:
+        self._busy.discard(topic)
+        if topic in self._again:
+            self._again.discard(topic)
+            if not topic.exiting:
+                self.request(topic)
 
     def _run(self, fds: Sequence[int], done: Callable[[OSError | None], None]) -> None:
         failure = None

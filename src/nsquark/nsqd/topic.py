@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.kernel import Buffer
-from nsquark.log import ChannelState, Deferred, Journal, Limits, TopicLog
+from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
@@ -51,6 +51,7 @@ class Topic:
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
         self._services = services
+        self._clock = services.turn.clock
         self._held: list[Deferred] = []  # deferred, and behind `pumped`
         self._next_number = 0
         limits = Limits(
@@ -97,16 +98,26 @@ class Topic:
 
     def publish_pubs(self, pubs: Pubs, receipt: Receipt) -> None:
         """Add a run of PUB commands; the receipt is settled when they are stored."""
-        size = self.log.add_pubs(pubs.data, pubs.start, pubs.count, pubs.length, self._services.turn.clock())
-        self._added(pubs.count, size, receipt)
+        log, count = self.log, pubs.count
+        if self.ephemeral and (count := self._admit(count)) <= 0:
+            self._drop(pubs.count, receipt)
+            return
+        self._added(count, log.add_pubs(pubs.data, pubs.start, count, pubs.length, self._clock()), receipt)
 
     def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
-        size = self.log.add_mpub(mpub.data, mpub.start, mpub.count, self._services.turn.clock())
-        self._added(mpub.count, size, receipt)
+        count = self._admit(mpub.count)
+        if count <= 0:
+            self._drop(mpub.count, receipt)
+            return
+        self._added(count, self.log.add_mpub(mpub.data, mpub.start, count, self._clock()), receipt)
 
     def publish(self, bodies: Sequence[Buffer], defer: float, receipt: Receipt) -> None:
         """Add whole bodies, deliverable after `defer` seconds."""
-        now = self._services.turn.clock()
+        bodies = bodies[: self._admit(len(bodies))]
+        if not bodies:
+            self._drop(1, receipt)
+            return
+        now = self._clock()
         due = now + round(defer * 1e9) if defer > 0 else 0
         if due:
             first = self.log.end + self.log.pending
@@ -114,14 +125,26 @@ class Topic:
         size = self.log.add_bodies(list(bodies), now, due)
         self._added(len(bodies), size, receipt)
 
+    def _admit(self, count: int) -> int:
+        """How many of `count` messages fit: all, unless it is an ephemeral topic's own queue that is full."""
+        if not self.ephemeral or (self.channels and not self.paused):
+            return count
+        return max(0, min(count, self.options.mem_queue_size - self.depth - self.log.pending))
+
+    def _drop(self, count: int, receipt: Receipt) -> None:
+        """What does not fit is dropped silently, as in NSQ."""
+        self.message_count += count
+        receipt.settle(None)
+
     def _added(self, count: int, size: int, receipt: Receipt) -> None:
         self.message_count += count
         self.message_bytes += size
-        self.receipts.append(receipt)
-        if self.log.pending_bytes > EARLY_COMMIT:
-            self.commit()
-        else:
+        receipts = self.receipts
+        receipts.append(receipt)
+        if len(receipts) == 1:
             self._services.turn.published(self)
+        elif self.log.pending_bytes > EARLY_COMMIT:
+            self.commit()
 
     def commit(self) -> None:
         """Store what was published in this turn, answer the publishers, pass it on to the channels."""
@@ -135,6 +158,8 @@ class Topic:
             self._failed(error, first, receipts)
             return
         self.active = True
+        if self.ephemeral and self.log.overfull:
+            self._trim_memory()
         self._services.healthy()
         if self._held and self._held[-1].position >= first:
             for deferred in self._held:
@@ -171,8 +196,6 @@ class Topic:
     def pump(self) -> None:
         """Pass everything on to the channels, if there are any and the topic is not paused."""
         if self.paused or not self.channels:
-            if self.ephemeral and self.depth > self.options.mem_queue_size:
-                self.pumped = self.log.end - self.options.mem_queue_size
             return
         number = self.log.end - self.pumped
         if not number:
@@ -290,7 +313,9 @@ class Topic:
     def trim(self, now: float) -> None:
         """Let go of what nobody needs. Called now and then."""
         self.active = False
-        if self.log.trimmable:
+        if self.ephemeral:
+            self._trim_memory()
+        elif self.log.trimmable:
             low = min([self.pumped, *[channel.low() for channel in self.channels.values()]])
             segments = self.log.trim(low, now)
             if segments:
@@ -299,6 +324,13 @@ class Topic:
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()
+
+    def _trim_memory(self) -> None:
+        needed = Ranges()
+        needed.add(self.pumped, self.log.end)
+        for channel in self.channels.values():
+            channel.add_needed(needed)
+        self.log.keep(needed)
 
     def close(self) -> None:
         """Store everything there is, in order: the end of the process."""

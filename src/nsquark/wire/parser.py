@@ -48,18 +48,21 @@ class Fins:
 class Pubs:
     """A run of complete PUB commands with the same line, as kernel.scan_pubs finds it in `data`."""
 
-    line: bytes
     data: bytearray
     start: int
     count: int
-    length: int
+    length: int  # of the line
+
+    @property
+    def line(self) -> bytes:
+        return bytes(self.data[self.start : self.start + self.length])
 
 
 @dataclass(slots=True)
 class Mpub:
     """A checked MPUB body, as kernel.scan_mpub finds it in `data`."""
 
-    data: bytearray
+    data: kernel.Buffer
     start: int
     count: int
 
@@ -169,10 +172,12 @@ class CommandParser:
         """
         if self._rule is not None:
             return self._next_mpub() if self._rule is MPUB_BODY else self._next_body()
-        data, start, end = self._data, self._start, self._end
+        start, end = self._start, self._end
         if start == end:
-            self._wait(0)
+            if self._own:
+                self._wait(0)
             return None
+        data = self._data
         if not self._magic:
             return self._next_magic()
         first = data[start]
@@ -185,7 +190,7 @@ class CommandParser:
             stop, count, length = kernel.scan_pubs(data, start, end, self._max_msg_size)
             if count:
                 self._start = stop
-                return Pubs(bytes(data[start : start + length]), data, start, count, length)
+                return Pubs(data, start, count, length)
         line_end = data.find(b"\n", start, min(end, start + MAX_LINE))
         if line_end < 0:
             if end - start >= MAX_LINE:
