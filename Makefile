@@ -92,6 +92,7 @@ format: setup
 	$(BIN)/ruff format
 
 bench: setup
+	$(BIN)/python bench/kernel/functions.py
 	$(BIN)/python bench/daemon/compare.py $(ARGS)
 
 crash: setup

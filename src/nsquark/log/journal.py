@@ -43,6 +43,7 @@ _REQUEUE = struct.Struct(">cIQIHq")
 _MOVE = struct.Struct(">cIQ")
 _DEFER = struct.Struct(">cQIq")
 _PUMP = struct.Struct(">cQ")
+_LENGTH = struct.Struct(">I")
 _MAX_COUNT = 0xFFFFFFFF
 
 
@@ -156,7 +157,7 @@ class Journal:
         self.directory = directory
         self.state = JournalState()
         self.unsynced = False
-        self._records = bytearray()
+        self._records = bytearray(BLOCK.pack(MAGIC, 0, 0))  # a block in the making
         self._fin: tuple[int, int, int] | None = None  # the last F record, while it may still grow
         self._fd = -1
         self._size = self._snapshot_size = 0
@@ -204,7 +205,7 @@ class Journal:
 
     @property
     def dirty(self) -> bool:
-        return bool(self._records) or self._fin is not None
+        return self._fin is not None or len(self._records) > BLOCK.size
 
     def _add(self, record: bytes) -> None:
         if self._fin is not None:
@@ -250,10 +251,14 @@ class Journal:
     # ---- the file
 
     def _block(self) -> bytes:
+        """The records gathered, as a block; none are left."""
         self._add(b"")
-        body = struct.pack(">I", len(self._records)) + self._records
-        self._records = bytearray()
-        return MAGIC + struct.pack(">I", kernel.crc32c(body, 0, len(body))) + body
+        records = self._records
+        _LENGTH.pack_into(records, 8, len(records) - BLOCK.size)
+        _LENGTH.pack_into(records, 4, kernel.crc32c(records, 8, len(records)))
+        block = bytes(records)
+        del records[BLOCK.size :]
+        return block
 
     def flush(self) -> None:
         """Write the records gathered since the last time. Raises OSError when the disk refuses."""
@@ -278,7 +283,7 @@ class Journal:
 
     def begin(self) -> None:
         """Drop the records gathered: what comes next, up to `rewrite`, is a snapshot of everything."""
-        self._records = bytearray()
+        del self._records[BLOCK.size :]
         self._fin = None
 
     def rewrite(self) -> tuple[int, list[Path]]:

@@ -192,9 +192,9 @@ class Channel:
         self.in_flight_count -= number
         consumer.in_flight_count -= number
         if consumer.free > 0:
-            if consumer not in self._ready:
-                self._ready[consumer] = None
-            self.topic.channel_ready(self)
+            self._ready[consumer] = None
+            if self.cursor.position < self.topic.pumped or self._again:
+                self.topic.channel_ready(self)
 
     # ---- answers
 

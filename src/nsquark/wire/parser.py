@@ -157,8 +157,8 @@ class CommandParser:
             self._data = self._shared
             self._start = self._end = 0
             return
-        if self._own and self._start + needed <= len(self._data) and self._end < len(self._data):
-            return
+        if self._own and self._end < len(self._data):
+            return  # moved only when it is full: small pieces of a large body are not copied again and again
         # Grow by doubling: a size that a client only claims costs nothing.
         room = max(have + 1, min(needed, max(_FIRST_ROOM, 4 * have)))
         own = bytearray(room)
