@@ -2,8 +2,8 @@
 
     python bench/kernel/functions.py [--smoke] [--json FILE]
 
-Prints nanoseconds per message (per byte for the CRC) for both and the ratio, which is what holds from machine to
-machine. A function whose gain is gone belongs into plain Python.
+Prints nanoseconds per message (per byte for the CRC) for both and the ratio, which is what holds from machine
+to machine. A function whose gain is gone belongs into plain Python.
 """
 
 from __future__ import annotations

@@ -360,6 +360,27 @@ def test_a_big_body_arrives_in_many_reads() -> None:
         assert hear(pieces, room, 1 << 20).commands == [(b"IDENTIFY", body), (b"NOP",)]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        b"x" * 16000 + b"\n",
+        b"IDENTIFY\n" + sized(b"x" * 100_000),
+        b"MPUB t\n" + sized(mpub_body(*[b"x" * MAX_MSG_SIZE] * 1000)),
+    ],
+    ids=["line", "IDENTIFY", "MPUB"],
+)
+def test_what_comes_in_small_pieces_is_not_moved_for_each(command: bytes) -> None:
+    peer = Peer(bytearray(1 << 16), 1 << 20)
+    buffers: list[object] = []
+    for piece in cut(MAGIC + command, range(0, len(command), 40)):
+        peer.hear(piece)
+        buffer = peer.parser.get_buffer().obj
+        if not buffers or buffer is not buffers[-1]:
+            buffers.append(buffer)
+    assert len(peer.heard.commands) == 1
+    assert len(buffers) < 12
+
+
 def test_a_big_mpub_arrives_in_many_reads() -> None:
     bodies = [bytes([number % 251]) * (number % MAX_MSG_SIZE + 1) for number in range(2000)]
     data = MAGIC + b"MPUB t\n" + sized(mpub_body(*bodies)) + b"NOP\n"

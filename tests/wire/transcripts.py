@@ -39,6 +39,17 @@ def fin(number: int) -> bytes:
     return b"FIN %016x\n" % number
 
 
+def bodies_at(data: bytearray, start: int, count: int, skip: int) -> list[bytes]:
+    """`count` bodies, before each of which are `skip` bytes and a size."""
+    bodies = []
+    for _ in range(count):
+        (size,) = struct.unpack_from(">i", data, start + skip)
+        start += skip + 4
+        bodies.append(bytes(data[start : start + size]))
+        start += size
+    return bodies
+
+
 @dataclass
 class Heard:
     """What was understood of a transcript: one entry a command, however the parser grouped them."""
@@ -85,21 +96,12 @@ class Peer:
                 for first, end in ranges:
                     for number in range(first, end):
                         say((b"FIN", number))
-            case Pubs(line, data, start, count, length):
-                params = line[:-1].removesuffix(b"\r").split(b" ")
-                for _ in range(count):
-                    (size,) = struct.unpack_from(">i", data, start + length)
-                    start += length + 4
-                    say((*params, bytes(data[start : start + size])))
-                    start += size
-            case Mpub(data, start, count):
-                bodies = []
-                start += 4
-                for _ in range(count):
-                    (size,) = struct.unpack_from(">i", data, start)
-                    bodies.append(bytes(data[start + 4 : start + 4 + size]))
-                    start += 4 + size
-                say((*self._params, bodies))
+            case Pubs():
+                params = event.line[:-1].removesuffix(b"\r").split(b" ")
+                for body in bodies_at(event.data, event.start, event.count, event.length):
+                    say((*params, body))
+            case Mpub():
+                say((*self._params, bodies_at(event.data, event.start + 4, event.count, 0)))
             case Body(body):
                 say((*self._params, bytes(body)))
             case Line(params):

@@ -88,10 +88,12 @@ class Cursor:
         if self._remaining or len(self._data) - self._at < _HEADER.size:
             return None
         magic, _, length, count, position, first_id, _, due = _HEADER.unpack_from(self._data, self._at)
-        if not due or magic != b"NQB1":
+        if magic != b"NQB1":
+            raise self._corrupt("no batch begins here")
+        if not due:
             return None
-        if position != self.position:
-            raise self._corrupt(f"position {position} where {self.position} was expected")
+        if position != self.position or position + count > self._log.end:
+            raise self._corrupt(f"positions {position} to {position + count} where {self.position} follows")
         if self._whatever_due:
             self._at += _HEADER.size
             self._remaining = count

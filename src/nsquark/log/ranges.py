@@ -19,7 +19,9 @@ class Ranges:
     def __bool__(self) -> bool:
         return bool(self._starts)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many positions are in the set."""
         return sum(self._ends) - sum(self._starts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -32,7 +34,7 @@ class Ranges:
     def overlaps(self, start: int, end: int) -> bool:
         """Whether any of [start, end) is in the set."""
         at = bisect_left(self._starts, end) - 1
-        return at >= 0 and self._ends[at] > start
+        return start < end and at >= 0 and self._ends[at] > start
 
     def add(self, start: int, end: int) -> None:
         """Put [start, end) into the set, merging with what it touches."""

@@ -74,6 +74,8 @@ class TopicLog:
         self._tail_bytes = 0
         self._fd = -1
         self._to_sync: list[int] = []
+        self._torn = False  # something is behind the last whole batch
+        self._new_file = False  # since the last sync
         self._idle_at = -1
         self._kept = self._kept_bytes = 0
         self.first = self.end = floor
@@ -100,8 +102,8 @@ class TopicLog:
         self.first, self.end = self.segments[0].base, newest.end
         self._fd = os.open(newest.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
-    @staticmethod
-    def _create(directory: Path, base: int) -> Segment:
+    def _create(self, directory: Path, base: int) -> Segment:
+        self._new_file = True
         segment = Segment(directory, base)
         segment.modified = time.time()
         os.close(os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -137,6 +139,8 @@ class TopicLog:
 
     def add_bodies(self, bodies: list[kernel.Buffer], timestamp: int, due: int) -> int:
         """Add whole bodies, deliverable from `due` (ns since the epoch, 0 for at once)."""
+        if not bodies:
+            return 0
         self._take_ids(len(bodies))
         return self._writer.add_bodies(bodies, timestamp, due)
 
@@ -168,6 +172,9 @@ class TopicLog:
 
     def _write(self, data: bytes) -> tuple[Segment, int]:
         segment = self.segments[-1]
+        if self._torn:
+            os.ftruncate(self._fd, segment.size)
+            self._torn = False
         if segment.size and segment.size + len(data) > self.limits.max_bytes_per_file:
             segment = self._roll()
         done = 0
@@ -176,8 +183,10 @@ class TopicLog:
             while done < len(data):
                 done += os.write(self._fd, memoryview(data)[done:])
         except OSError:
-            # what was written of it is no whole batch: away with it, so that the next commit follows the last
+            # What was written of it is no whole batch: away with it, so that the next commit can follow.
+            self._torn = True
             os.ftruncate(self._fd, segment.size)
+            self._torn = False
             raise
         return segment, segment.size
 
@@ -237,6 +246,11 @@ class TopicLog:
         fds, self._to_sync = self._to_sync, []
         if self._fd >= 0:
             fds.append(os.dup(self._fd))
+        if self._new_file and self.directory is not None:
+            # a file is only there for good once its folder says so
+            self._new_file = False
+            for folder in (self.directory, self.directory.parent):
+                fds.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
         return fds, self.unsynced
 
     def synced(self, messages: int) -> None:

@@ -67,10 +67,9 @@ class Answers:
         queue = self._queue
         if len(queue) == 1 and not self.ended:  # one publish at a time: the usual case
             first = queue[0]
-            data = first if type(first) is bytes else first.data if not first.last else b""
-            if data:
+            if isinstance(first, Answer) and first.data and not first.last and not self.closed:
                 queue.clear()
-                self._write(data)
+                self._write(first.data)
                 return
         ready: list[bytes] = []
         while queue:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
-from .node import Node, write_atomically
+from .node import TOPICS, Node, write_atomically
 from .options import Options
 from .syncer import Syncer
 from .timers import Timers
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPICS = "topics"
 DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
 
@@ -94,6 +93,8 @@ class Broker:
             name = topic_name(entry)
             if is_valid_name(name) and not is_ephemeral(name):
                 known.setdefault(name, metadata.TopicMetadata())
+        for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
+            leftover.unlink(missing_ok=True)
         now = time.time_ns()
         for name, entry_ in known.items():
             topic = self._open(name)

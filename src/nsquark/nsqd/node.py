@@ -26,6 +26,7 @@ BLOCK_SHIFT = 24
 BLOCKS = 1 << (NODE_SHIFT - BLOCK_SHIFT)
 STRETCH = 1024
 FILE_NAME = "nsquark.dat"
+TOPICS = "topics"
 
 
 class Node:
@@ -39,7 +40,8 @@ class Node:
         try:
             text: bytes | None = self._path.read_bytes()
         except FileNotFoundError:
-            text = None
+            # without the file, logs say that it is lost: a new node has none
+            text = b"" if any((data_path / TOPICS).glob("*")) else None
         if text is not None:
             try:
                 known = json.loads(text)

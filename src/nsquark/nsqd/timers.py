@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 from itertools import count
 from typing import Protocol
@@ -21,6 +22,8 @@ class Timed(Protocol):
 
 
 NEVER = 1 << 63
+
+logger = logging.getLogger(__name__)
 
 
 class Timers:
@@ -61,7 +64,10 @@ class Timers:
             when, _, timed = heapq.heappop(heap)
             if timed.wakes_at == when:
                 timed.wakes_at = NEVER
-                timed.wake(now)
+                try:
+                    timed.wake(now)
+                except Exception:  # one that fails must not stop the clock for all others
+                    logger.exception("a timer failed")
         if heap:
             # a little later rather than too early: the loop's clock counts milliseconds
             self._arm(max(heap[0][0], now + 200_000))

@@ -102,14 +102,24 @@ class Topic:
         if self.ephemeral and (count := self._admit(count)) <= 0:
             self._drop(pubs.count, receipt)
             return
-        self._added(count, log.add_pubs(pubs.data, pubs.start, count, pubs.length, self._clock()), receipt)
+        try:
+            size = log.add_pubs(pubs.data, pubs.start, count, pubs.length, self._clock())
+        except OSError as error:
+            self._failed(error, [receipt])
+        else:
+            self._added(count, size, receipt)
 
     def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
         count = self._admit(mpub.count)
         if count <= 0:
             self._drop(mpub.count, receipt)
             return
-        self._added(count, self.log.add_mpub(mpub.data, mpub.start, count, self._clock()), receipt)
+        try:
+            size = self.log.add_mpub(mpub.data, mpub.start, count, self._clock())
+        except OSError as error:
+            self._failed(error, [receipt])
+        else:
+            self._added(count, size, receipt)
 
     def publish(self, bodies: Sequence[Buffer], defer: float, receipt: Receipt) -> None:
         """Add whole bodies, deliverable after `defer` seconds."""
@@ -119,10 +129,14 @@ class Topic:
             return
         now = self._clock()
         due = now + round(defer * 1e9) if defer > 0 else 0
+        first = self.log.end + self.log.pending
+        try:
+            size = self.log.add_bodies(list(bodies), now, due)
+        except OSError as error:
+            self._failed(error, [receipt])
+            return
         if due:
-            first = self.log.end + self.log.pending
             self._held.append(Deferred(first, len(bodies), due))
-        size = self.log.add_bodies(list(bodies), now, due)
         self._added(len(bodies), size, receipt)
 
     def _admit(self, count: int) -> int:
@@ -155,7 +169,8 @@ class Topic:
         try:
             self.log.commit()
         except OSError as error:
-            self._failed(error, first, receipts)
+            self._held = [each for each in self._held if each.position < first]
+            self._failed(error, receipts)
             return
         self.active = True
         if self.ephemeral and self.log.overfull:
@@ -176,10 +191,10 @@ class Topic:
                 receipt.settle(None)
         self.pump()
 
-    def _failed(self, error: OSError, first: int, receipts: list[Receipt]) -> None:
-        logger.error("topic %s: the log could not be written: %s", self.name, error)
+    def _failed(self, error: OSError, receipts: list[Receipt]) -> None:
+        """The disk refuses: an id could not be leased, or the log could not be written."""
+        logger.error("topic %s: could not be stored: %s", self.name, error)
         self.broken(str(error))
-        self._held = [each for each in self._held if each.position < first]
         for receipt in receipts:
             receipt.settle(error.strerror or str(error))
 
