@@ -245,7 +245,7 @@ def test_what_is_to_be_synced(tmp_path: Path) -> None:
     folders = [
         str(tmp_path),
         str(tmp_path.parent),
-    ]  # new files are there for good once their folder is synced
+    ]  # which say that the files are there
     assert paths == [*[str(path) for path in segments(tmp_path)], *folders]
     assert messages == 7
     model.publish(log, [(0, [b"more"])])

@@ -50,6 +50,7 @@ class HttpServer:
         self.now = 0.0  # the loop's time, as of the last tick
         self.idle_deadline = math.inf  # of a connection that becomes idle now
         self.date = b""  # the Date header and the blank line that ends every head
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -59,6 +60,7 @@ class HttpServer:
 
     def close(self) -> None:
         """End all connections: what was answered is still sent, what is under way is not awaited."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         for connection in list(self.connections):
@@ -66,6 +68,8 @@ class HttpServer:
 
     def opened(self, connection: HttpConnection) -> None:
         self.connections.add(connection)
+        if self._closed:  # accepted at the last moment
+            connection.close()
         if self._timer is None:
             self._tick()
 

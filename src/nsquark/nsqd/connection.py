@@ -128,6 +128,9 @@ class Connection(asyncio.BufferedProtocol):
             self.remote_address = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
         else:
             self.remote_address = "@"
+        if self._broker.stopping:
+            self.abort()
+            return
         self._broker.connections.add(self)
         logger.info("TCP: new client(%s)", self.remote_address)
         now = monotonic_ns()

@@ -107,6 +107,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop accepting, close every connection, store everything."""
+        self.broker.stopping = True  # who was accepted just now is closed at once
         for server in self._servers:
             server.close()
         broker = self.broker

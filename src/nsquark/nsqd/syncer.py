@@ -31,6 +31,7 @@ class Syncer:
         self._pool = ThreadPoolExecutor(1, "sync")
         self._busy: set[Topic] = set()
         self._again: set[Topic] = set()
+        self._closed = False
 
     def request(self, topic: Topic) -> None:
         """Bring what the topic has written to the disk, soon."""
@@ -60,7 +61,7 @@ class Syncer:
         self._busy.discard(topic)
         if topic in self._again:
             self._again.discard(topic)
-            if not topic.exiting:
+            if not topic.exiting and not self._closed:
                 self.request(topic)
 
     def _run(self, fds: Sequence[int], done: Callable[[OSError | None], None]) -> None:
@@ -115,4 +116,5 @@ class Syncer:
 
     def close(self) -> None:
         """Wait for everything that was asked for."""
+        self._closed = True
         self._pool.shutdown(wait=True)

@@ -7,6 +7,7 @@ publishers get their answers, the channels deliver, the journals are written.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .channel import Channel
     from .topic import Topic
+
+logger = logging.getLogger(__name__)
 
 
 class Turn:
@@ -52,14 +55,20 @@ class Turn:
             self._schedule(self.run)
 
     def run(self) -> None:
-        """Do everything that is due. Safe to call at any time."""
+        """Do everything that is due. Safe to call at any time; what fails is logged and fails alone."""
         topics, self._topics = self._topics, {}
         for topic in topics:
-            topic.commit()
+            try:
+                topic.commit()
+            except Exception:
+                logger.exception("topic %s could not commit", topic.name)
         now = self.clock()
         channels, self._channels = self._channels, {}
         for channel in channels:
-            channel.deliver(now)
+            try:
+                channel.deliver(now)
+            except Exception:
+                logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
         journals, self._journals = self._journals, {}
         for topic in journals:
             topic.flush_journal()
