@@ -463,3 +463,17 @@ async def test_names_of_dots_are_topics_like_any_other(nsqd: Nsqd) -> None:
     for name in names:
         await nsqd.post(f"/topic/delete?topic={name}")
     await metadata_is(nsqd, b'{"topics":null,"version":"1.3.0"}')
+
+
+def test_a_crowd_may_wait_to_be_accepted(nsqd: Nsqd) -> None:
+    """An event loop that is told nothing takes 100; whoever comes then waits for its retransmission."""
+    assert nsqd.process is not None
+    nsqd.process.send_signal(signal.SIGSTOP)
+    crowd = []
+    try:
+        for _ in range(300):
+            crowd.append(socket.create_connection(("127.0.0.1", nsqd.tcp_port), timeout=5))
+    finally:
+        nsqd.process.send_signal(signal.SIGCONT)
+        for client in crowd:
+            client.close()

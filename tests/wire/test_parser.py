@@ -511,9 +511,8 @@ def test_an_mpub_cut_short_is_said_in_nsqs_words() -> None:
 def test_an_mpub_event_shows_where_the_body_lies() -> None:
     inner = mpub_body(b"one", b"two")
     events = parser(b"MPUB t\n" + sized(inner))
-    events.next_event()
-    events.expect_mpub()
     event = events.next_event()
     assert isinstance(event, Mpub)
+    assert event.line == b"MPUB t\n"
     assert event.count == 2
     assert event.data[event.start : event.start + len(inner)] == inner

@@ -101,6 +101,8 @@ class Peer:
                 for body in bodies_at(event.data, event.start, event.count, event.length):
                     say((*params, body))
             case Mpub():
+                if event.line:  # the whole command at once
+                    self._params = event.line[:-1].removesuffix(b"\r").split(b" ")
                 say((*self._params, bodies_at(event.data, event.start + 4, event.count, 0)))
             case Body(body):
                 say((*self._params, bytes(body)))

@@ -7,9 +7,13 @@ Every function takes a buffer of its caller, holds it for the length of the call
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
 
 cdef extern from "crc32c.h":
     uint32_t crc32c_of(const uint8_t *p, size_t n) nogil
@@ -186,9 +190,10 @@ def scan_mpub(data, Py_ssize_t start, Py_ssize_t end, int64_t max_msg_size, int6
 
 
 cdef class BatchWriter:
-    # Owns its buffer; `take` copies out of it, so the memory stays warm from turn to turn.
+    # Writes into a bytes object that nobody else has seen yet; `take` cuts it to size and hands it over.
+    cdef object block
     cdef uint8_t *data
-    cdef size_t used, room
+    cdef size_t used, room, usual
     cdef Py_ssize_t batch
     cdef int64_t due
     cdef uint64_t batch_position
@@ -196,15 +201,13 @@ cdef class BatchWriter:
     cdef readonly Py_ssize_t count
 
     def __cinit__(self, uint64_t position, uint64_t next_id):
+        self.block = None
         self.data = NULL
-        self.used = self.room = 0
+        self.used = self.room = self.usual = 0
         self.batch = -1
         self.position = position
         self.next_id = next_id
         self.count = 0
-
-    def __dealloc__(self):
-        PyMem_Free(self.data)
 
     @property
     def size(self):
@@ -212,14 +215,29 @@ cdef class BatchWriter:
 
     cdef int reserve(self, size_t more) except -1:
         cdef size_t room
-        cdef uint8_t *data
         if self.used + more <= self.room:
             return 0
-        room = self.room * 2 if self.room * 2 > self.used + more else self.used + more + 256
-        data = <uint8_t *> PyMem_Realloc(self.data, room)
-        if data == NULL:
-            raise MemoryError
-        self.data = data
+        room = self.used + self.used // 2 + more
+        if room < self.usual:
+            room = self.usual
+        self.resize(room)
+        return 0
+
+    cdef int resize(self, size_t room) except -1:
+        cdef PyObject *block
+        if self.block is None:
+            self.block = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> room)
+        else:
+            # _PyBytes_Resize wants the only reference, and eats it when it fails
+            block = <PyObject *> self.block
+            Py_INCREF(self.block)
+            self.block = None
+            self.data = NULL
+            self.room = 0
+            _PyBytes_Resize(&block, <Py_ssize_t> room)
+            self.block = <object> block
+            Py_DECREF(self.block)
+        self.data = <uint8_t *> PyBytes_AS_STRING(self.block)
         self.room = room
         return 0
 
@@ -324,15 +342,17 @@ cdef class BatchWriter:
         return total
 
     def take(self):
-        cdef bytes data
         self.seal()
-        data = PyBytes_FromStringAndSize(<char *> self.data, <Py_ssize_t> self.used)
-        self.used = 0
+        if self.used == 0:
+            return b""
+        # what is usual is asked for at once the next time; a rare giant is not remembered
+        self.usual = self.used + 64 if self.used < 1048576 else 1048576
+        self.resize(self.used)
+        data = self.block
+        self.block = None
+        self.data = NULL
+        self.used = self.room = 0
         self.count = 0
-        if self.room > 1048576:  # a rare giant is given back
-            PyMem_Free(self.data)
-            self.data = NULL
-            self.room = 0
         return data
 
 

@@ -11,7 +11,8 @@ from nsquark.errors import LogCorrupt
 from .segment import Segment
 from .topic_log import TopicLog
 
-READ_SIZE = 256 << 10
+READ_SIZE = 64 << 10  # at first; it doubles with each read that goes on from the last
+MAX_READ_SIZE = 1 << 20
 _HEADER = struct.Struct(">4sIIIQQqq")
 
 
@@ -38,7 +39,9 @@ class Cursor:
     `position` is that of the next message. With `whatever_due` deferred batches are read like others.
     """
 
-    __slots__ = ("_at", "_base", "_data", "_log", "_remaining", "_segment", "_whatever_due", "position")
+    __slots__ = (
+        "_at", "_base", "_data", "_log", "_read_size", "_remaining", "_segment", "_whatever_due", "position",
+    )  # fmt: skip
 
     def __init__(self, log: TopicLog, position: int, whatever_due: bool = False) -> None:
         self._log = log
@@ -49,6 +52,7 @@ class Cursor:
         self._base = 0  # the offset of _data in its segment
         self._segment: Segment | None = None
         self._remaining = 0
+        self._read_size = READ_SIZE
 
     def seek(self, position: int) -> None:
         """Go on from `position`."""
@@ -57,6 +61,7 @@ class Cursor:
             self._segment = None
             self._data = b""
             self._at = self._remaining = 0
+            self._read_size = READ_SIZE
 
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.
@@ -162,8 +167,8 @@ class Cursor:
                 raise self._corrupt(f"the segment ends before message {self.position}")
             self._segment, self._base, self._at, self._data = following, 0, 0, b""
             segment, offset, left = following, 0, 0
-        size = READ_SIZE if left <= 0 else max(READ_SIZE, 2 * left)
-        data = segment.read(offset, size)
+        self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
+        data = segment.read(offset, max(self._read_size, 2 * left))
         if len(data) <= left:
             raise self._corrupt(f"message {self.position} is cut off")
         self._data, self._base, self._at = data, offset, 0

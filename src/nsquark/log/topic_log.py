@@ -129,7 +129,10 @@ class TopicLog:
 
     def add_pubs(self, data: kernel.Buffer, start: int, count: int, line: int, timestamp: int) -> int:
         """Add a run of PUB commands (see kernel.scan_pubs); returns the bytes of their bodies."""
-        self._take_ids(count)
+        if self._ids_left >= count:
+            self._ids_left -= count
+        else:
+            self._take_ids(count)
         return self._writer.add_pubs(data, start, count, line, timestamp)
 
     def add_mpub(self, data: kernel.Buffer, start: int, count: int, timestamp: int) -> int:

@@ -16,18 +16,18 @@ from nsquark.wire import OK, pack_error
 class Answer:
     """The place of an answer to `count` publishes, which comes when they are settled (see topic.Receipt)."""
 
-    __slots__ = ("_answers", "_count", "_error", "data", "last")
+    __slots__ = ("_answers", "_error", "count", "data", "last")
 
     def __init__(self, answers: Answers, error: type[ProtocolError], count: int) -> None:
         self._answers = answers
         self._error = error
-        self._count = count
+        self.count = count
         self.data = b""  # empty until it is there
         self.last = False  # the connection ends with it
 
     def settle(self, reason: str | None) -> None:
         if reason is None:
-            self.data = OK if self._count == 1 else OK * self._count
+            self.data = OK if self.count == 1 else OK * self.count
         else:
             command = self._error.code.removeprefix("E_").removesuffix("_FAILED")
             self.data = pack_error(self._error(f"{command} failed {reason}").pack())
@@ -38,10 +38,17 @@ class Answer:
 class Answers:
     """Hands bytes to `write` in order, and calls `end` once when the last answer has been handed over."""
 
-    __slots__ = ("_end", "_queue", "_write", "closed", "ended")
+    __slots__ = ("_end", "_queue", "_write", "_write_now", "closed", "ended")
 
-    def __init__(self, write: Callable[[bytes], None], end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        end: Callable[[], None],
+        write_now: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`write_now` sends at once where `write` may wait for the end of the loop's turn."""
         self._write = write
+        self._write_now = write_now or write
         self._end = end
         self._queue: deque[Answer | bytes] = deque()  # bytes are ready and wait for an Answer before them
         self.ended = False  # the last answer is said, though it may still be in the queue
@@ -67,9 +74,14 @@ class Answers:
         queue = self._queue
         if len(queue) == 1 and not self.ended:  # one publish at a time: the usual case
             first = queue[0]
-            if isinstance(first, Answer) and first.data and not first.last and not self.closed:
+            if type(first) is Answer and first.data and not first.last and not self.closed:
                 queue.clear()
-                self._write(first.data)
+                # Who publishes one at a time can make the next while we answer others. The answers to a run
+                # are not worth a system call each.
+                if first.count == 1:
+                    self._write_now(first.data)
+                else:
+                    self._write(first.data)
                 return
         ready: list[bytes] = []
         while queue:

@@ -159,12 +159,14 @@ class Channel:
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
+        self.topic.consumers += 1
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """The consumer is gone: what it had in flight goes to others at once."""
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        self.topic.consumers -= 1
         self._ready.pop(consumer, None)
         for flight in consumer.flights:
             number = flight.end - flight.first
@@ -504,4 +506,5 @@ class Channel:
         self._ready.clear()
         for consumer in list(self.consumers):
             consumer.connection.abort()
+        self.topic.consumers -= len(self.consumers)
         self.consumers.clear()

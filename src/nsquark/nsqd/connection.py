@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -77,10 +78,10 @@ _UINT64 = 1 << 64
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_answers", "_beats_at", "_body", "_broker", "_eof", "_linger", "_parser", "_paused_at", "_pub_line",
-        "_pub_topic", "_reading", "_settings", "_timers", "_transport", "_waiting_since", "_write", "channel",
-        "client_id", "connect_time", "consumer", "deflate", "hostname", "pub_counts", "remote_address",
-        "snappy", "state", "tls", "user_agent", "wakes_at",
+        "_answers", "_beats_at", "_body", "_broker", "_eof", "_fd", "_linger", "_parser", "_paused_at",
+        "_pub_line", "_pub_topic", "_reading", "_settings", "_timers", "_transport",
+        "_waiting_since", "_write", "channel", "client_id", "connect_time", "consumer", "deflate",
+        "hostname", "pub_counts", "remote_address", "snappy", "state", "tls", "user_agent", "wakes_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, timers: Timers, shared: bytearray) -> None:
@@ -91,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = CommandParser(shared, options.max_msg_size, options.max_body_size)
         self._settings = Settings.default(options)
         self._transport: asyncio.Transport
+        self._fd = -1
         self._write: Callable[[Buffer], None]
         self._answers: Answers
         self._body: Callable[[memoryview], None] | None = None
@@ -118,8 +120,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        self._fd = transport.get_extra_info("socket").fileno()
         self._write = transport.write
-        self._answers = Answers(transport.write, self._end)
+        self._answers = Answers(transport.write, self._end, self._write_now)
         transport.set_write_buffer_limits(HIGH_WATER)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
@@ -152,6 +155,20 @@ class Connection(asyncio.BufferedProtocol):
         if self.channel is not None and self.consumer is not None:
             self.channel.remove_consumer(self.consumer)
 
+    def _write_now(self, data: bytes) -> None:
+        """Send without waiting for the end of the loop's turn, if nothing else is on its way."""
+        transport = self._transport
+        if not transport.is_closing() and not transport.get_write_buffer_size():
+            # The descriptor is the connection's until connection_lost, and is_closing is true before that.
+            try:
+                sent = os.write(self._fd, data)
+            except OSError:
+                sent = 0  # full or broken: the transport finds out
+            if sent == len(data):
+                return
+            data = data[sent:]
+        transport.write(data)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._parser.get_buffer()
 
@@ -161,7 +178,10 @@ class Connection(asyncio.BufferedProtocol):
             return  # what still comes is of no interest
         parser.received(nbytes)
         try:
-            while (event := parser.next_event()) is not None and not answers.ended:
+            while parser.start < parser.end and not answers.ended:
+                event = parser.next_event()
+                if event is None:
+                    break
                 if type(event) is Pubs:
                     self._publish_run(event)
                 elif type(event) is Fins:
@@ -383,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         topic, count = self._pub_topic, pubs.count
         if topic is None or topic.exiting or not pubs.data.startswith(self._pub_line, pubs.start):
             line = pubs.line
-            topic = self._pub_topic = self._topic_of("PUB", line[:-1].removesuffix(b"\r").split(b" "))
+            topic = self._pub_topic = self._topic_of("PUB", _split(line))
             self._pub_line = line
         self.pub_counts[topic.name] += count
         topic.publish_pubs(pubs, self._answers.expect(PubFailed, count))
@@ -421,6 +441,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _publish_mpub(self, mpub: Mpub) -> None:
         topic = self._pub_topic
+        if mpub.line and (topic is None or topic.exiting or mpub.line != self._pub_line):
+            topic = self._pub_topic = self._topic_of("MPUB", _split(mpub.line))
+            self._pub_line = mpub.line
         assert topic is not None
         answer = self._answers.expect(MpubFailed)
         if topic.exiting:  # deleted while the body came in
@@ -491,6 +514,10 @@ HANDLERS: dict[bytes, Callable[[Connection, list[bytes]], None]] = {
     for name in dir(Connection)
     if name.startswith("exec_")
 }
+
+
+def _split(line: bytes) -> list[bytes]:
+    return line[:-1].removesuffix(b"\r").split(b" ")
 
 
 def _quoted(name: bytes) -> str:

@@ -24,7 +24,7 @@ from .timers import Timers
 logger = logging.getLogger(__name__)
 
 READ_BUFFER = 256 << 10
-BACKLOG = 4096
+BACKLOG = 4096  # connections that wait to be accepted; said to the loop too, which would make it 100 again
 
 
 def listen(address: str) -> socket.socket:
@@ -132,5 +132,5 @@ async def _serve(
     loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], sock: socket.socket
 ) -> asyncio.AbstractServer:
     if sock.family == socket.AF_UNIX:
-        return await loop.create_unix_server(factory, sock=sock)
-    return await loop.create_server(factory, sock=sock)
+        return await loop.create_unix_server(factory, sock=sock, backlog=BACKLOG)
+    return await loop.create_server(factory, sock=sock, backlog=BACKLOG)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EARLY_COMMIT = 4 << 20
+# A publish of this size is worth a write of its own when only publishers wait: they are answered while others
+# are still read. Where consumers wait, larger runs for all of them are worth more.
+LARGE = 32 << 10
+TOO_MUCH = 4 << 20  # to keep in memory until the turn's end
 
 
 class Receipt(Protocol):
@@ -50,6 +53,7 @@ class Topic:
         self.receipts: list[Receipt] = []  # of what is not committed
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
+        self.consumers = 0  # of all channels
         self._services = services
         self._clock = services.turn.clock
         self._held: list[Deferred] = []  # deferred, and behind `pumped`
@@ -155,9 +159,12 @@ class Topic:
         self.message_bytes += size
         receipts = self.receipts
         receipts.append(receipt)
-        if len(receipts) == 1:
+        waiting = len(receipts)
+        if size >= LARGE and not self.consumers:
+            self.commit()
+        elif waiting == 1:
             self._services.turn.published(self)
-        elif self.log.pending_bytes > EARLY_COMMIT:
+        elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
             self.commit()
 
     def commit(self) -> None:

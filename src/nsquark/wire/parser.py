@@ -18,9 +18,10 @@ from nsquark.kernel.pure import BAD_COUNT, BAD_SIZE, COMPLETE, IN_COUNT, IN_SIZE
 
 MAGIC = b"  V2"
 MAX_LINE = 16384  # with its line feed
+MAX_NAME_LINE = 80  # a command and a name; longer lines take the long way
 _SIZE = struct.Struct(">i")
 _FIRST_ROOM = 4096
-_F, _P = b"FP"
+_F, _M, _P = b"FMP"
 
 
 @dataclass(slots=True)
@@ -60,11 +61,15 @@ class Pubs:
 
 @dataclass(slots=True)
 class Mpub:
-    """A checked MPUB body, as kernel.scan_mpub finds it in `data`."""
+    """A checked MPUB body, as kernel.scan_mpub finds it in `data`.
+
+    With a `line` it is the whole command; without, the line came before.
+    """
 
     data: kernel.Buffer
     start: int
     count: int
+    line: bytes = b""
 
 
 Event = Line | Body | Fins | Pubs | Mpub
@@ -106,8 +111,8 @@ class CommandParser:
     """Reads into `shared`, a buffer for all connections of one thread, and keeps only what is incomplete."""
 
     __slots__ = (
-        "_data", "_end", "_index", "_limit", "_magic", "_max_body_size", "_max_msg_size", "_needed",
-        "_offset", "_own", "_rule", "_shared", "_start", "_view",
+        "_data", "_index", "_limit", "_magic", "_max_body_size", "_max_msg_size", "_needed", "_offset",
+        "_own", "_rule", "_shared", "_view", "end", "start",
     )  # fmt: skip
 
     def __init__(self, shared: bytearray, max_msg_size: int, max_body_size: int) -> None:
@@ -117,7 +122,7 @@ class CommandParser:
         self._max_body_size = max_body_size
         self._own = False
         self._data = shared
-        self._start = self._end = 0
+        self.start = self.end = 0  # what lies between has come and is not understood yet
         self._needed = 0
         self._magic = False
         self._rule: BodyRule | None = None
@@ -127,17 +132,19 @@ class CommandParser:
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be read to."""
-        if not self._own:
-            return self._view
-        return memoryview(self._data)[self._end :]
+        if self._own and self.start == self.end:
+            self._own = False
+            self._data = self._shared
+            self.start = self.end = 0
+        return memoryview(self._data)[self.end :] if self._own else self._view
 
     def received(self, count: int) -> None:
         """Take note of `count` bytes read into the buffer."""
         if self._own:
-            self._end += count
+            self.end += count
         else:
-            self._start = 0
-            self._end = count
+            self.start = 0
+            self.end = count
 
     def feed(self, data: bytes) -> None:
         """Copy bytes into the buffer, at most as many as it has room for."""
@@ -151,19 +158,16 @@ class CommandParser:
 
     def _wait(self, needed: int) -> None:
         """Keep the incomplete command (of about `needed` bytes) in a buffer of its own."""
-        have = self._end - self._start
+        have = self.end - self.start
         if have == 0:
-            self._own = False
-            self._data = self._shared
-            self._start = self._end = 0
             return
-        if self._own and self._end < len(self._data):
+        if self._own and self.end < len(self._data):
             return  # moved only when it is full: small pieces of a large body are not copied again and again
         # Grow by doubling: a size that a client only claims costs nothing.
         room = max(have + 1, min(needed, max(_FIRST_ROOM, 4 * have)))
         own = bytearray(room)
-        own[:have] = memoryview(self._data)[self._start : self._end]
-        self._data, self._start, self._end, self._own = own, 0, have, True
+        own[:have] = memoryview(self._data)[self.start : self.end]
+        self._data, self.start, self.end, self._own = own, 0, have, True
 
     def next_event(self) -> Event | None:
         """The next event, or None when more bytes are needed.
@@ -172,10 +176,8 @@ class CommandParser:
         """
         if self._rule is not None:
             return self._next_mpub() if self._rule is MPUB_BODY else self._next_body()
-        start, end = self._start, self._end
+        start, end = self.start, self.end
         if start == end:
-            if self._own:
-                self._wait(0)
             return None
         data = self._data
         if not self._magic:
@@ -184,33 +186,52 @@ class CommandParser:
         if first == _F:
             stop, ranges = kernel.scan_fins(data, start, end)
             if ranges:
-                self._start = stop
+                self.start = stop
                 return Fins(ranges)
         elif first == _P:
             stop, count, length = kernel.scan_pubs(data, start, end, self._max_msg_size)
             if count:
-                self._start = stop
+                self.start = stop
                 return Pubs(data, start, count, length)
+        elif first == _M:
+            whole = self._whole_mpub(data, start, end)
+            if whole is not None:
+                return whole
         line_end = data.find(b"\n", start, min(end, start + MAX_LINE))
         if line_end < 0:
             if end - start >= MAX_LINE:
                 raise ConnectionLost("a line without end")
             self._wait(MAX_LINE)
             return None
-        self._start = line_end + 1
+        self.start = line_end + 1
         line = bytes(data[start:line_end])
         if line.endswith(b"\r"):
             line = line[:-1]
         return Line(line.split(b" "))
 
+    def _whole_mpub(self, data: bytearray, start: int, end: int) -> Mpub | None:
+        """The MPUB at `start`, if all of it is there and nothing is wrong with it."""
+        body = data.find(b"\n", start, min(end, start + MAX_NAME_LINE)) + 5
+        if body < 5 or end < body or not data.startswith(b"MPUB ", start):
+            return None
+        (size,) = _SIZE.unpack_from(data, body - 4)
+        limit = self._max_body_size
+        if not 0 < size <= limit or size > end - body:
+            return None
+        status, stop, count, _ = kernel.scan_mpub(data, body, end, self._max_msg_size, limit, 0, 0)
+        if status != COMPLETE:
+            return None
+        self.start = stop
+        return Mpub(data, body, count, bytes(data[start : body - 4]))
+
     def _next_magic(self) -> Event | None:
-        if self._end - self._start < 4:
+        if self.end - self.start < 4:
             self._wait(MAX_LINE)
             return None
-        if self._data[self._start : self._start + 4] != MAGIC:
+        if self._data[self.start : self.start + 4] != MAGIC:
             raise BadProtocol
         self._magic = True
-        self._start += 4
+        self.start += 4
         return self.next_event()
 
     def expect_body(self, rule: BodyRule, limit: int) -> None:
@@ -227,11 +248,11 @@ class CommandParser:
     def _next_body(self) -> Body | None:
         rule = self._rule
         assert rule is not None
-        have = self._end - self._start
+        have = self.end - self.start
         if have < 4:
             self._wait(4)
             return None
-        (size,) = _SIZE.unpack_from(self._data, self._start)
+        (size,) = _SIZE.unpack_from(self._data, self.start)
         if not self._needed:
             rule.check(size, self._limit)
             self._needed = 4 + size
@@ -239,35 +260,35 @@ class CommandParser:
             self._wait(self._needed)
             return None
         self._rule = None
-        start = self._start + 4
-        self._start = start + size
-        return Body(memoryview(self._data)[start : self._start])
+        start = self.start + 4
+        self.start = start + size
+        return Body(memoryview(self._data)[start : self.start])
 
     def _scan_mpub(self) -> tuple[int, int, int, int]:
         limits = self._max_msg_size, self._max_body_size
-        return kernel.scan_mpub(self._data, self._start, self._end, *limits, self._index, self._offset)
+        return kernel.scan_mpub(self._data, self.start, self.end, *limits, self._index, self._offset)
 
     def _next_mpub(self) -> Mpub | None:
         if self._index < 0:
-            if self._end - self._start < 4:
+            if self.end - self.start < 4:
                 self._wait(4)
                 return None
-            (size,) = _SIZE.unpack_from(self._data, self._start)
+            (size,) = _SIZE.unpack_from(self._data, self.start)
             MPUB_BODY.check(size, self._max_body_size)
             # NSQ goes by the counts and sizes inside; the outer size only says how much to expect.
-            self._start += 4
+            self.start += 4
             self._needed = size
             self._index = self._offset = 0
-        start = self._start
+        start = self.start
         status, stop, number, value = self._scan_mpub()
         if status == COMPLETE:
             self._rule = None
-            self._start = stop
+            self.start = stop
             return Mpub(self._data, start, number)
         if status == SHORT:
             if value != IN_COUNT:
                 self._index, self._offset = number, stop - start
-            have = self._end - start
+            have = self.end - start
             self._wait(self._needed if have < self._needed else 2 * have)
             return None
         if status == BAD_COUNT:
@@ -283,15 +304,15 @@ class CommandParser:
         rule = self._rule
         if rule is None:
             return None
-        have = self._end - self._start
+        have = self.end - self.start
         if rule is not MPUB_BODY:
             return rule.unreadable() if have < 4 else rule.short()
         if self._index < 0:
             return rule.unreadable()
         _, _, number, where = kernel.scan_mpub(
             self._data,
-            self._start,
-            self._end,
+            self.start,
+            self.end,
             self._max_msg_size,
             self._max_body_size,
             self._index,
