@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Back to back, the fsyncs of a busy topic would take the disk and a processor for themselves. They get a tenth
-# of the time, as long as the pause stays within --sync-timeout.
+# Back to back, the fsyncs of a busy topic would take the disk and a processor for themselves. They get a
+# tenth of the time, as long as the pause stays within --sync-timeout.
 REST = 10
 LEAST_PAUSE = 0.05
 
