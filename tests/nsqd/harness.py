@@ -56,6 +56,9 @@ class ManualTimers:
     def schedule(self, timed: Any, when: int) -> None:
         self.waiting[timed] = min(when, self.waiting.get(timed, when))
 
+    def cancel(self, timed: Any) -> None:
+        self.waiting.pop(timed, None)
+
     def due(self, now: int) -> None:
         for timed in [each for each, when in self.waiting.items() if when <= now]:
             del self.waiting[timed]

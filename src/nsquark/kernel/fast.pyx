@@ -234,7 +234,13 @@ cdef class BatchWriter:
             self.block = None
             self.data = NULL
             self.room = 0
-            _PyBytes_Resize(&block, <Py_ssize_t> room)
+            try:
+                _PyBytes_Resize(&block, <Py_ssize_t> room)
+            except MemoryError:
+                self.used = 0
+                self.count = 0
+                self.batch = -1
+                raise
             self.block = <object> block
             Py_DECREF(self.block)
         self.data = <uint8_t *> PyBytes_AS_STRING(self.block)

@@ -157,6 +157,7 @@ class Journal:
         self.directory = directory
         self.state = JournalState()
         self.unsynced = False
+        self.damaged = False  # there were files, and none of them could be read
         self._records = bytearray(BLOCK.pack(MAGIC, 0, 0))  # a block in the making
         self._fin: tuple[int, int, int] | None = None  # the last F record, while it may still grow
         self._fd = -1
@@ -180,6 +181,8 @@ class Journal:
             if self._replay(self._path(generation).read_bytes(), state):
                 self.state = state
                 break
+        else:
+            self.damaged = bool(generations)
         self._generation = generations[-1] if generations else 0
         self._stale = [self._path(generation) for generation in generations]
 
@@ -317,8 +320,9 @@ class Journal:
         """Descriptors to fsync and close, in a thread."""
         if self._fd < 0 or not self.unsynced:
             return []
+        fds = [os.dup(self._fd)]
         self.unsynced = False
-        return [os.dup(self._fd)]
+        return fds
 
     def close(self, sync: bool = True) -> None:
         if self._fd >= 0:

@@ -96,18 +96,20 @@ class TopicLog:
             else:
                 segment.end = following
             self.segments.append(segment)
-        if not self.segments:
-            self.segments.append(self._create(directory, floor))
-        newest = self.segments[-1]
-        self.first, self.end = self.segments[0].base, newest.end
-        self._fd = os.open(newest.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        if self.segments:
+            self._fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        else:
+            segment, self._fd = self._create(directory, floor)
+            self.segments.append(segment)
+        self.first, self.end = self.segments[0].base, self.segments[-1].end
 
-    def _create(self, directory: Path, base: int) -> Segment:
+    def _create(self, directory: Path, base: int) -> tuple[Segment, int]:
+        """A new segment and the descriptor to write it with."""
         self._new_file = True
         segment = Segment(directory, base)
         segment.modified = time.time()
-        os.close(os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        return segment
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return segment, os.open(segment.path, flags, 0o600)
 
     # ---- publishing
 
@@ -196,8 +198,7 @@ class TopicLog:
     def _roll(self) -> Segment:
         assert self.directory is not None
         old = self.segments[-1]
-        segment = self._create(self.directory, self.end)
-        fd = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
         self._to_sync.append(self._fd)
         self._fd = fd
@@ -245,19 +246,33 @@ class TopicLog:
     # ---- what the disk holds
 
     def start_sync(self) -> tuple[list[int], int]:
-        """Descriptors to fsync and close, in a thread, and the number to give to `synced` afterwards."""
-        fds, self._to_sync = self._to_sync, []
-        if self._fd >= 0:
-            fds.append(os.dup(self._fd))
-        if self._new_file and self.directory is not None:
-            # a file is only there for good once its folder says so
-            self._new_file = False
-            for folder in (self.directory, self.directory.parent):
-                fds.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
+        """Descriptors to fsync and close, in a thread, and the number to give to `synced` afterwards.
+
+        Raises OSError, and nothing has changed, when there are no more descriptors.
+        """
+        fds: list[int] = []
+        try:
+            if self._fd >= 0:
+                fds.append(os.dup(self._fd))
+            if self._new_file and self.directory is not None:
+                # a file is only there for good once its folder says so
+                for folder in (self.directory, self.directory.parent):
+                    fds.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        fds, self._to_sync = self._to_sync + fds, []
+        self._new_file = False
         return fds, self.unsynced
 
     def synced(self, messages: int) -> None:
         self.unsynced -= messages
+
+    @property
+    def recent(self) -> int:
+        """Where the segment before the newest begins."""
+        return self.segments[-2].base if len(self.segments) > 1 else self.first
 
     @property
     def trimmable(self) -> bool:
@@ -317,6 +332,7 @@ class TopicLog:
                     os.fsync(fd)
                 os.close(fd)
         self._fd, self._to_sync = -1, []
+        self._tail.clear()
         for segment in self.segments:
             segment.close()
 

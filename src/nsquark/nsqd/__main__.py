@@ -50,15 +50,22 @@ def main() -> int:
 
 def _refuse_missing(options: nsqd_options.Options) -> None:
     """What is accepted as a flag and not built yet must not be taken for granted."""
-    for flag, given in (
+    refused: tuple[tuple[str, object], ...] = (
         ("--tls-cert", options.tls_cert),
         ("--tls-key", options.tls_key),
         ("--auth-http-address", options.auth_http_address),
-    ):
+    )
+    for flag, given in refused:
         if given:
             raise StartError(f"failed to instantiate nsqd - {flag} is not supported by nsquark {VERSION} yet")
-    if options.lookupd_tcp_address:
-        options.warnings.append(f"--lookupd-tcp-address has no effect in nsquark {VERSION} yet")
+    ignored: tuple[tuple[str, object], ...] = (
+        ("--lookupd-tcp-address", options.lookupd_tcp_address),
+        ("--statsd-address", options.statsd_address),
+        ("--e2e-processing-latency-percentile", options.e2e_processing_latency_percentile),
+    )
+    for flag, given in ignored:
+        if given:
+            options.warnings.append(f"{flag} has no effect in nsquark {VERSION} yet")
 
 
 def _allow_many_files() -> None:

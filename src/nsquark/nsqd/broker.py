@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
-from .node import TOPICS, Node, write_atomically
+from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .syncer import Syncer
 from .timers import Timers
@@ -124,13 +124,17 @@ class Broker:
     def _sync(self) -> None:
         for topic in self.topics.values():
             if topic.log.unsynced or topic.journal.unsynced:
-                self.syncer.request(topic)
+                self.syncer.request(topic)  # does not raise
 
     def _trim(self) -> None:
         now = time.time()
         for topic in self.topics.values():
             if topic.active or topic.log.trimmable:
-                topic.trim(now)
+                try:
+                    topic.trim(now)
+                except OSError as error:
+                    logger.error("topic %s could not be trimmed: %s", topic.name, error)
+                    self.unhealthy(str(error))
 
     # ---- topics
 
@@ -146,16 +150,18 @@ class Broker:
 
     def delete_topic(self, name: str) -> None:
         """Raises KeyError if there is none of this name. Gone for good once the metadata is saved."""
-        topic = self.topics.pop(name)
-        logger.info("TOPIC(%s): deleting", name)
-        topic.exit()
+        topic = self.topics[name]
         if not topic.ephemeral:
-            self.node.raise_floor(topic.log.end)
+            # First of all, so that whatever fails later leaves no half of a topic behind. Raises OSError.
             old = self._path / TOPICS / directory_name(name)
             gone = self._path / TOPICS / f"{DELETED}{os.urandom(8).hex()}"
             with contextlib.suppress(FileNotFoundError):
                 os.rename(old, gone)
             self._deleted.append(gone)
+            self.node.raise_floor(topic.log.end + topic.log.pending)
+        del self.topics[name]
+        logger.info("TOPIC(%s): deleting", name)
+        topic.exit()
         self.changed(topic.ephemeral)
 
     # ---- metadata
@@ -187,6 +193,7 @@ class Broker:
                 def write(data: bytes = data, deleted: list[Path] = deleted) -> None:
                     if deleted:
                         self.node.save()
+                        sync_directory(self._path / TOPICS)
                     write_atomically(self._path / metadata.FILE_NAME, data)
 
                 try:

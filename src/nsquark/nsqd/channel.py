@@ -176,7 +176,7 @@ class Channel:
         consumer.flights = []
         consumer.in_flight_count = 0
         self.topic.channel_ready(self)
-        if self.ephemeral and not self.consumers:
+        if self.ephemeral and not self.consumers and not self.exiting:
             self.topic.delete_channel(self.name)
 
     def set_ready(self, consumer: Consumer, number: int) -> None:
@@ -342,7 +342,16 @@ class Channel:
             want = min(free, available)
             if ready:
                 want = 1 if available <= len(ready) else max(1, min(want, available * free // max(room, 1)))
-            sent = self._send(consumer, want, now)
+            try:
+                sent = self._send(consumer, want, now)
+            except (
+                OSError
+            ) as error:  # the log cannot be read now: nothing is lost, and a second is soon enough
+                logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
+                self.topic.broken(str(error))
+                ready[consumer] = None
+                self.topic.wake_channel(self, now + 1_000_000_000)
+                return
             if not sent:
                 # the queue has changed: something was lost, deferred, or passed over
                 ready[consumer] = None
@@ -421,7 +430,7 @@ class Channel:
         self._skip.drop_below(end)
 
     def _send_again(self, consumer: Consumer, want: int, now: int) -> int:
-        again = self._again.popleft()
+        again = self._again[0]
         position, number, attempts, mark = again.position, again.count, again.attempts, again.mark
         want = min(want, number)
         try:
@@ -430,6 +439,7 @@ class Channel:
             logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
             self.topic.broken(str(error))
             run = None
+        self._again.popleft()
         if run is None or run.position != position:
             # gone from the log: a broken segment, or an ephemeral topic out of memory
             gone = number if run is None else min(number, run.position - position)
@@ -503,7 +513,10 @@ class Channel:
     def exit(self) -> None:
         """The channel is deleted: its consumers are disconnected."""
         self.exiting = True
+        self.topic.forget_channel(self)
         self._ready.clear()
+        self._again.clear()
+        self._deferred.clear()
         for consumer in list(self.consumers):
             consumer.connection.abort()
         self.topic.consumers -= len(self.consumers)

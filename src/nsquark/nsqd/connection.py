@@ -72,6 +72,7 @@ INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 HIGH_WATER = 256 << 10
 UNREAD_ANSWERS = 1 << 20  # a client that does not read its answers is not read from beyond this
 LINGER = 1.0  # how long a failed connection stays half open, so that its error is not lost in a reset
+PATIENCE = 10.0  # how long a closed connection may take to read what it was sent
 _HEX = frozenset(b"0123456789abcdef")
 _UINT64 = 1 << 64
 
@@ -170,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(data)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._parser.get_buffer()
+        return self._parser.get_buffer() if not self._answers.ended else self._parser.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         answers, parser = self._answers, self._parser
@@ -206,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         self._eof = True
         error = self._parser.cut_short()
         if self._answers.closed:
-            self._transport.close()
+            self.close()
         elif error is not None:
             self._fail(error)
         else:
@@ -230,9 +231,12 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the end of a connection
 
     def close(self) -> None:
-        """Close after what has been written is out."""
+        """Close after what has been written is out, or after a while if nobody reads it."""
         self._leave()
+        if self._linger is not None:
+            self._linger.cancel()
         self._transport.close()
+        self._linger = asyncio.get_running_loop().call_later(PATIENCE, self._transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -250,13 +254,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if self._eof:
-            self._transport.close()
+            self.close()
             return
         # Closing with something of the client unread would reset the connection and could take the answer
         # with it: close our half, and wait a little for the other.
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.close)
+        self._linger = asyncio.get_running_loop().call_later(LINGER, self.close)
 
     # ---- time
 
@@ -345,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
             raise BadTopic(f"SUB topic name {_quoted(params[1])} is not valid")
         if channel_name is None:
             raise BadChannel(f"SUB channel name {_quoted(params[2])} is not valid")
-        channel = self._broker.topic(topic_name).channel(channel_name)
+        channel = self._open_topic("SUB", topic_name).channel(channel_name)
         limit = options.max_channel_consumers
         if 0 < limit <= len(channel.consumers):
             raise SubFailed(f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
@@ -387,7 +391,13 @@ class Connection(asyncio.BufferedProtocol):
     # ---- publishing
 
     def _topic_of(self, command: str, params: list[bytes]) -> Topic:
-        return self._broker.topic(self._topic_name(command, params))
+        return self._open_topic(command, self._topic_name(command, params))
+
+    def _open_topic(self, command: str, name: str) -> Topic:
+        try:
+            return self._broker.topic(name)
+        except OSError as error:
+            raise FAILED[command](f"{command} failed {error.strerror or error}") from None
 
     def _topic_name(self, command: str, params: list[bytes]) -> str:
         if len(params) < 2:
@@ -430,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
         self._body = lambda body: self._publish(name, body, delay, DpubFailed)
 
     def _publish(self, name: str, body: memoryview, delay_ms: int, error: type[ProtocolError]) -> None:
-        topic = self._broker.topic(name)
+        topic = self._open_topic("DPUB" if error is DpubFailed else "PUB", name)
         self.pub_counts[topic.name] += 1
         topic.publish([body], delay_ms / 1000, self._answers.expect(error))
 
@@ -508,6 +518,13 @@ class Connection(asyncio.BufferedProtocol):
         if number is None or not channel.touch(consumer, number, longest, time.time_ns()):
             raise self._not_held(TouchFailed, message)
 
+
+FAILED: dict[str, type[ProtocolError]] = {
+    "PUB": PubFailed,
+    "MPUB": MpubFailed,
+    "DPUB": DpubFailed,
+    "SUB": SubFailed,
+}
 
 HANDLERS: dict[bytes, Callable[[Connection, list[bytes]], None]] = {
     name.removeprefix("exec_").upper().encode(): getattr(Connection, name)

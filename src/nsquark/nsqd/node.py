@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class Node:
         self.floor = 0  # where the logs of new topics begin: behind every log that was deleted
         self._next = 0
         self._until = 0
+        self._saving = threading.Lock()
         try:
             text: bytes | None = self._path.read_bytes()
         except FileNotFoundError:
@@ -78,9 +80,10 @@ class Node:
         self.floor = max(self.floor, position)
 
     def save(self) -> None:
-        write_atomically(
-            self._path, json.dumps({"node": self.uuid, "blocks": self._until, "floor": self.floor}).encode()
-        )
+        """Safe to call from any thread: a later state is never replaced by an earlier one."""
+        with self._saving:
+            known = {"node": self.uuid, "blocks": self._until, "floor": self.floor}
+            write_atomically(self._path, json.dumps(known).encode())
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -96,7 +99,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the disk know which files there are."""
+    directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     finally:

@@ -119,6 +119,7 @@ class Server:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(address)
         broker.turn.run()
+        await asyncio.sleep(0)  # so that the answers go out
         for connection in list(broker.connections):
             connection.abort()
         if self._http is not None:

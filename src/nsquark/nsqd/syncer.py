@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 # tenth of the time, as long as the pause stays within --sync-timeout.
 REST = 10
 LEAST_PAUSE = 0.05
+RETRY = 1.0
 
 
 class Syncer:
@@ -42,8 +43,16 @@ class Syncer:
             self._again.add(topic)
             return
         self._busy.add(topic)
-        fds, messages = topic.log.start_sync()
-        fds += topic.journal.start_sync()
+        try:
+            fds, messages = topic.log.start_sync()
+        except OSError as error:  # out of descriptors: later, then
+            logger.error("topic %s: no fsync: %s", topic.name, error)
+            self._unhealthy(str(error))
+            self._again.add(topic)
+            self._loop.call_later(RETRY, self._rested, topic)
+            return
+        with contextlib.suppress(OSError):  # the journal's turn comes with the next one
+            fds += topic.journal.start_sync()
         receipts, topic.unsynced_receipts = topic.unsynced_receipts, []
 
         begin = self._loop.time()

@@ -32,7 +32,8 @@ class Timers:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
         self._loop = loop
         self._clock = clock
-        self._heap: list[tuple[int, int, Timed]] = []
+        self._heap: list[_Entry] = []
+        self._entries: dict[Timed, _Entry] = {}
         self._order = count()
         self._handle: asyncio.TimerHandle | None = None
         self._armed = NEVER
@@ -40,14 +41,28 @@ class Timers:
     def schedule(self, timed: Timed, when: int) -> None:
         if when >= timed.wakes_at:
             return
+        self._forget(timed)
         timed.wakes_at = when
-        heapq.heappush(self._heap, (when, next(self._order), timed))
+        entry = _Entry(when, next(self._order), timed)
+        self._entries[timed] = entry
+        heapq.heappush(self._heap, entry)
         if when < self._armed:
             self._arm(when)
 
     def cancel(self, timed: Timed) -> None:
-        """Its entry stays in the heap until its time and does nothing then."""
+        """It is not woken, and not held on to."""
         timed.wakes_at = NEVER
+        self._forget(timed)
+
+    def _forget(self, timed: Timed) -> None:
+        entry = self._entries.pop(timed, None)
+        if entry is None:
+            return
+        entry.timed = None
+        # Empty entries stay until their time or until they are the most.
+        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
+            self._heap = [each for each in self._heap if each.timed is not None]
+            heapq.heapify(self._heap)
 
     def _arm(self, when: int) -> None:
         if self._handle is not None:
@@ -59,22 +74,36 @@ class Timers:
         self._handle = None
         self._armed = NEVER
         now = self._clock()
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            when, _, timed = heapq.heappop(heap)
-            if timed.wakes_at == when:
-                timed.wakes_at = NEVER
-                try:
-                    timed.wake(now)
-                except Exception:  # one that fails must not stop the clock for all others
-                    logger.exception("a timer failed")
-        if heap:
+        while self._heap and self._heap[0].when <= now:
+            timed = heapq.heappop(self._heap).timed
+            if timed is None:
+                continue
+            del self._entries[timed]
+            timed.wakes_at = NEVER
+            try:
+                timed.wake(now)
+            except Exception:  # one that fails must not stop the clock for all others
+                logger.exception("a timer failed")
+        if self._heap:
             # a little later rather than too early: the loop's clock counts milliseconds
-            self._arm(max(heap[0][0], now + 200_000))
+            self._arm(max(self._heap[0].when, now + 200_000))
 
     def close(self) -> None:
         self._heap.clear()
+        self._entries.clear()
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
         self._armed = NEVER
+
+
+class _Entry:
+    __slots__ = ("order", "timed", "when")
+
+    def __init__(self, when: int, order: int, timed: Timed) -> None:
+        self.when = when
+        self.order = order
+        self.timed: Timed | None = timed
+
+    def __lt__(self, other: _Entry) -> bool:
+        return (self.when, self.order) < (other.when, other.order)

@@ -74,14 +74,19 @@ class Topic:
         self.paused = paused
         names = list(dict.fromkeys([*state.channels, *channels]))
         stands = self.log.first if state.pumped is None else state.pumped
+        stands = max(self.log.first, min(stands, self.log.end))
         if paused or not names:
-            self.pumped = max(self.log.first, min(stands, self.log.end))
+            self.pumped = stands
+        if self.journal.damaged:
+            logger.error("topic %s: the journal does not read: all that is in the log comes again", self.name)
+            self.broken(f"the journal of topic {self.name} does not read")
         deferred = {each.position: each for each in [*state.deferred, *self.log.recovered]}
         deferred = {position: each for position, each in deferred.items() if position < self.log.end}
         self._held = [each for each in deferred.values() if each.position >= self.pumped]
         for name in names:
             known = state.channels.get(name)
-            channel = self._new_channel(name, known.position if known else self.pumped)
+            # A channel that the journal does not know gets too much rather than too little.
+            channel = self._new_channel(name, known.position if known else min(stands, self.pumped))
             if known is None:
                 continue
             for each in deferred.values():
@@ -188,15 +193,15 @@ class Topic:
                 if deferred.position >= first:
                     self.journal.defer(deferred)
             self.journaled()
-        if self.options.sync_every == 1 and not self.ephemeral:
+        wait = self.options.sync_every == 1 and not self.ephemeral
+        if wait:
             self.unsynced_receipts += receipts
-            self._services.syncer.request(self)
         else:
-            if self.log.unsynced >= self.options.sync_every:
-                self._services.syncer.request(self)
             for receipt in receipts:
                 receipt.settle(None)
         self.pump()
+        if not self.ephemeral and (wait or self.log.unsynced >= self.options.sync_every):
+            self._services.syncer.request(self)
 
     def _failed(self, error: OSError, receipts: list[Receipt]) -> None:
         """The disk refuses: an id could not be leased, or the log could not be written."""
@@ -293,6 +298,9 @@ class Topic:
     def wake_channel(self, channel: Channel, when: int) -> None:
         self._services.timers.schedule(channel, when)
 
+    def forget_channel(self, channel: Channel) -> None:
+        self._services.timers.cancel(channel)
+
     def journaled(self) -> None:
         if not self.ephemeral:
             self._services.turn.journaled(self)
@@ -338,7 +346,10 @@ class Topic:
         if self.ephemeral:
             self._trim_memory()
         elif self.log.trimmable:
-            low = min([self.pumped, *[channel.low() for channel in self.channels.values()]])
+            low = self.pumped
+            for channel in self.channels.values():
+                # an ephemeral channel that is stuck may hold the two newest segments, not the disk
+                low = min(low, max(channel.low(), self.log.recent if channel.ephemeral else 0))
             segments = self.log.trim(low, now)
             if segments:
                 for segment in segments:

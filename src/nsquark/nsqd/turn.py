@@ -71,7 +71,10 @@ class Turn:
                 logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
         journals, self._journals = self._journals, {}
         for topic in journals:
-            topic.flush_journal()
+            try:
+                topic.flush_journal()
+            except Exception:
+                logger.exception("topic %s could not write its journal", topic.name)
         self._scheduled = False
         if self._topics or self._channels or self._journals:
             self._wake()

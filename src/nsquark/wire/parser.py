@@ -138,6 +138,11 @@ class CommandParser:
             self.start = self.end = 0
         return memoryview(self._data)[self.end :] if self._own else self._view
 
+    @property
+    def scratch(self) -> memoryview:
+        """Where bytes that nobody will look at can be read to."""
+        return self._view
+
     def received(self, count: int) -> None:
         """Take note of `count` bytes read into the buffer."""
         if self._own:
@@ -164,7 +169,7 @@ class CommandParser:
         if self._own and self.end < len(self._data):
             return  # moved only when it is full: small pieces of a large body are not copied again and again
         # Grow by doubling: a size that a client only claims costs nothing.
-        room = max(have + 1, min(needed, max(_FIRST_ROOM, 4 * have)))
+        room = max(have + 1, min(max(needed, _FIRST_ROOM), max(_FIRST_ROOM, 4 * have)))
         own = bytearray(room)
         own[:have] = memoryview(self._data)[self.start : self.end]
         self._data, self.start, self.end, self._own = own, 0, have, True

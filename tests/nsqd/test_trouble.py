@@ -1,0 +1,164 @@
+"""When something else fails: the disk, a deletion in the wrong moment, a journal that was damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import weakref
+from pathlib import Path
+
+import pytest
+
+from nsquark.nsqd import syncer as syncer_module
+from nsquark.nsqd.broker import Broker
+from nsquark.nsqd.options import Options
+from nsquark.nsqd.timers import NEVER, Timers
+from nsquark.nsqd.topic import Topic
+from tests.daemon import Nsqd, pub
+from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
+
+
+def opened(path: Path, **changes: object) -> tuple[Harness, Topic]:
+    harness = Harness(path, Clock(), **changes)
+    topic = Topic(harness, "t", path / "t")
+    topic.rewrite_journal()
+    return harness, topic
+
+
+@pytest.mark.parametrize("path", ["/channel/delete?topic=t&channel=c%23ephemeral", "/topic/delete?topic=t"])
+async def test_an_ephemeral_channel_can_be_deleted_under_its_consumer(nsqd: Nsqd, path: str) -> None:
+    async with await nsqd.connect() as consumer:
+        consumer.send(b"SUB t c#ephemeral\n")
+        await consumer.ok()
+        assert (await nsqd.http("POST", path))[0] == 200
+        with pytest.raises((EOFError, ConnectionError)):
+            await consumer.frame()
+    async with await nsqd.connect() as client:
+        client.send(pub("t", b"x"))
+        await client.ok()
+    nsqd.kill()
+    nsqd.start()
+    _, stats = await nsqd.http("GET", "/stats?format=json&topic=t")
+    assert b'"channels":[]' in stats
+
+
+def test_a_log_that_cannot_be_read_for_a_moment_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, topic = opened(tmp_path, mem_queue_size=1)
+    channel = topic.channel("c")
+    reader = Reader()
+    channel.add_consumer(reader.consumer)
+    channel.set_ready(reader.consumer, 10)
+    topic.publish([b"one"], 0, Publisher())
+    harness.turn.run()
+    [(number, _, _)] = reader.take()
+    topic.publish([b"two"], 0, Publisher())
+    topic.publish([b"three"], 0, Publisher())
+    channel.requeue(reader.consumer, number, 0, harness.clock.now)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+        patch.setattr(os, "pread", refuse)
+        patch.setattr(type(topic.log), "chunk_at", lambda *_: None)
+        harness.turn.run()
+        assert reader.take() == []
+        assert harness.reasons
+    harness.pass_time(2 * SECOND)
+    assert sorted(body for _, _, body in reader.take()) == [b"one", b"three", b"two"]
+    topic.close()
+
+
+def test_a_damaged_journal_brings_everything_again(tmp_path: Path) -> None:
+    harness, topic = opened(tmp_path)
+    topic.channel("c")
+    topic.publish([b"one", b"two"], 0, Publisher())
+    harness.turn.run()
+    topic.close()
+    [journal] = (tmp_path / "t").glob("journal.*")
+    journal.write_bytes(b"NQJ1" + bytes(100))
+    harness = Harness(tmp_path, Clock())
+    topic = Topic(harness, "t", tmp_path / "t")
+    topic.restore(["c"], False, harness.clock.now)
+    assert topic.channels["c"].depth == 2
+    assert "journal" in harness.reasons[0]
+    topic.close()
+
+
+def test_a_stuck_ephemeral_channel_does_not_keep_the_log(tmp_path: Path) -> None:
+    harness, topic = opened(tmp_path, max_bytes_per_file=1000, mem_queue_size=5)
+    stuck = Reader()
+    topic.channel("tail#ephemeral").add_consumer(stuck.consumer)
+    for _ in range(50):
+        topic.publish([b"x" * 100], 0, Publisher())
+        harness.turn.run()
+    topic.trim(harness.clock.now / SECOND)
+    assert len(topic.log.segments) == 2
+    topic.close()
+
+
+async def test_publishers_are_answered_once_there_are_descriptors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options()
+    options.data_path, options.sync_every = str(tmp_path), 1
+    monkeypatch.setattr(syncer_module, "RETRY", 0.01)
+    broker = Broker(options, asyncio.get_running_loop())
+    broker.load()
+    topic = broker.topic("t")
+    topic.publish([b"first"], 0, Publisher())
+    real, failures = topic.log.start_sync, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    def start_sync() -> tuple[list[int], int]:
+        if failures:
+            raise failures.pop()
+        return real()
+
+    monkeypatch.setattr(topic.log, "start_sync", start_sync)
+    answered = asyncio.Event()
+
+    class Waiting:
+        def settle(self, reason: str | None) -> None:
+            assert reason is None
+            answered.set()
+
+    topic.publish([b"second"], 0, Waiting())
+    await asyncio.wait_for(answered.wait(), 10)
+    await broker.stop_saving()
+    broker.close()
+
+
+async def test_an_error_in_a_split_size_is_told_before_the_end(nsqd: Nsqd) -> None:
+    async with await nsqd.connect() as client:
+        for piece in (b"PUB t\n", b"\xff\xff", b"\xff\xff", b"and more"):
+            client.send(piece)
+            await asyncio.sleep(0)
+        frame = await client.frame()
+        assert frame.data == b"E_BAD_MESSAGE PUB invalid message body size -1"
+
+
+async def test_a_timer_that_is_cancelled_lets_go() -> None:
+    class Timed:
+        wakes_at = NEVER
+
+        def wake(self, now: int) -> None:
+            raise AssertionError("woken")
+
+    timers = Timers(asyncio.get_running_loop(), lambda: 0)
+    timed = Timed()
+    timers.schedule(timed, 3600 * SECOND)
+    timers.cancel(timed)
+    gone = weakref.ref(timed)
+    del timed
+    gc.collect()
+    assert gone() is None
+    for _ in range(1000):  # many that come and go do not pile up
+        other = Timed()
+        timers.schedule(other, 3600 * SECOND)
+        timers.cancel(other)
+    assert len(timers._heap) < 200
+    timers.close()
