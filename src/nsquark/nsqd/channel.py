@@ -147,7 +147,8 @@ class Channel:
 
     @property
     def depth(self) -> int:
-        return max(0, self._fresh) + self._again_count
+        fresh = self._fresh
+        return fresh + self._again_count if fresh > 0 else self._again_count
 
     @property
     def backend_depth(self) -> int:
@@ -330,6 +331,8 @@ class Channel:
 
     def _deliver(self, now: int) -> None:
         ready = self._ready
+        if not ready:
+            return
         available = self.depth
         room = sum([consumer.free for consumer in ready]) if 1 < len(ready) <= available else 0
         idle = 0
