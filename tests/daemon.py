@@ -391,4 +391,4 @@ async def until(condition: Callable[[], object], within: float = PATIENCE) -> No
         if result:
             return
         assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.002)

@@ -6,17 +6,20 @@ import asyncio
 import errno
 import gc
 import os
+import socket
 import weakref
 from pathlib import Path
 
 import pytest
 
+from nsquark.nsqd import connection as connection_module
 from nsquark.nsqd import syncer as syncer_module
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.options import Options
+from nsquark.nsqd.server import Server
 from nsquark.nsqd.timers import NEVER, Timers
 from nsquark.nsqd.topic import Topic
-from tests.daemon import Nsqd, pub
+from tests.daemon import Nsqd, pub, until
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
 
@@ -162,3 +165,30 @@ async def test_a_timer_that_is_cancelled_lets_go() -> None:
         timers.cancel(other)
     assert len(timers._heap) < 200
     timers.close()
+
+
+async def test_a_client_that_never_reads_its_error_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LINGER", 0.01)
+    monkeypatch.setattr(connection_module, "PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module.logger, "disabled", True)
+    options = Options()
+    options.data_path, options.tcp_address, options.http_address = str(tmp_path), "127.0.0.1:0", ""
+    server = Server(options)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    with socket.create_connection(("127.0.0.1", server.broker.tcp_port)) as client:
+        client.setblocking(False)
+        await loop.sock_sendall(client, b"  V2SUB t c\n")
+        await until(lambda: bool(server.broker.connections))
+        [connection] = server.broker.connections
+        # errors, a few at a time, until the sockets are full; and then one that is fatal
+        while not connection._transport.get_write_buffer_size():
+            answered = connection._waiting_since
+            await loop.sock_sendall(client, b"FIN 0123456789abcdef\n" * 500)
+            await until(lambda seen=answered: connection._waiting_since > seen)
+        await loop.sock_sendall(client, b"BOGUS\n")
+        await until(lambda: not server.broker.connections)
+    assert not server.broker.topics["t"].channels["c"].consumers
+    await server.stop()
