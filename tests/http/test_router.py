@@ -104,11 +104,3 @@ def test_a_route_added_later_is_found() -> None:
     assert ask(table, "GET", "/late").status == 404
     table.add("GET", "/late", lambda _request: v1_empty())
     assert ask(table, "GET", "/late").status == 200
-
-
-def test_one_handler_can_answer_everything() -> None:
-    table = router()
-    assert ask(table, "GET", "/ping").status == 200
-    table.answer_everything(lambda _request: Response(403))
-    for method, uri in [("GET", "/ping"), ("DELETE", "/nothing"), ("OPTIONS", "/ping"), ("GET", "/%zz")]:
-        assert ask(table, method, uri).status == 403

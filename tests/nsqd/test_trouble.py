@@ -192,3 +192,20 @@ async def test_a_client_that_never_reads_its_error_is_let_go(
         await until(lambda: not server.broker.connections)
     assert not server.broker.topics["t"].channels["c"].consumers
     await server.stop()
+
+
+def test_what_an_ephemeral_topic_drops_is_counted(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock(), mem_queue_size=3)
+    topic = Topic(harness, "t#ephemeral", None)
+    publisher = Publisher()
+    for _ in range(2):
+        topic.publish([b"one", b"two"], 0, publisher)
+        harness.turn.run()
+    topic.publish([b"three", b"four"], 0, publisher)
+    assert (topic.depth, topic.message_count) == (3, 6)
+    assert publisher.settled == [None] * 3
+    reader = Reader()
+    topic.channel("c").add_consumer(reader.consumer)
+    topic.channels["c"].set_ready(reader.consumer, 10)
+    harness.turn.run()
+    assert [body for _, _, body in reader.take()] == [b"one", b"two", b"one"]

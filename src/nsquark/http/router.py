@@ -84,7 +84,6 @@ class Router:
     def __init__(self) -> None:
         self._static: dict[str, dict[str, Route]] = {}  # path → method → route
         self._prefixes: dict[str, dict[str, Route]] = {}  # path up to the argument → method → route
-        self._everything: Route | None = None
         self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
         self.known_heads: dict[bytes, tuple[Target, int]] = {}
 
@@ -108,11 +107,6 @@ class Router:
         table.setdefault(prefix, {})[method] = Route(handler, max_body, v1_error(413, too_big), logged)
         self._forget()
 
-    def answer_everything(self, handler: Handler) -> None:
-        """From now on every request, whatever its path or method, goes to this handler."""
-        self._everything = Route(handler, None)
-        self._forget()
-
     def _forget(self) -> None:
         self._resolve_cached.cache_clear()
         self.known_heads.clear()
@@ -134,8 +128,6 @@ class Router:
         query = parse_query(raw_query)
         if method_bytes == b"CONNECT":
             return Target(method_bytes, uri, BAD_REQUEST, "", query)
-        if self._everything is not None:
-            return Target(method_bytes, uri, self._everything, path or "", query)
         method = method_bytes.decode("ascii")
         if path is None or not (path.startswith("/") or (path == "*" and method == "OPTIONS")):
             return Target(method_bytes, uri, BAD_REQUEST, "", query)

@@ -250,13 +250,12 @@ class Channel:
 
     def touch(self, consumer: Consumer, message: int, max_timeout_ns: int, now: int) -> bool:
         """Give the consumer more time for a message. False if it is not in flight there."""
-        if consumer.find(message) is None:
-            return False
         for taken in consumer.take(message, message + 1):
             taken.deadline = min(now + consumer.msg_timeout_ns, taken.delivered + max_timeout_ns)
             consumer.add(taken)
             self.topic.wake_channel(self, taken.deadline)
-        return True
+            return True
+        return False
 
     def holder(self, message: int) -> Consumer | None:
         """Who has this message in flight."""

@@ -69,15 +69,6 @@ def router(broker: Broker) -> Router:
     return table
 
 
-def tls_required_router(https_port: int) -> Router:
-    """The plain listener's routes when TLS is required: one answer, which tells the HTTPS port (0: none)."""
-    body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
-    answer = v1_body(body.encode(), JSON_TYPE, 403)
-    table = Router()
-    table.answer_everything(lambda _request: answer)
-    return table
-
-
 class PublishReceipt(PendingResponse):
     """What the topic settles when the messages are stored: the publisher's answer."""
 

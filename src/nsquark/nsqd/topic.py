@@ -107,21 +107,21 @@ class Topic:
 
     def publish_pubs(self, pubs: Pubs, receipt: Receipt) -> None:
         """Add a run of PUB commands; the receipt is settled when they are stored."""
-        log, count = self.log, pubs.count
-        if self.ephemeral and (count := self._admit(count)) <= 0:
-            self._drop(pubs.count, receipt)
+        count = pubs.count
+        if self.ephemeral and (count := self._admit(count)) == 0:
+            receipt.settle(None)
             return
         try:
-            size = log.add_pubs(pubs.data, pubs.start, count, pubs.length, self._clock())
+            size = self.log.add_pubs(pubs.data, pubs.start, count, pubs.length, self._clock())
         except OSError as error:
             self._failed(error, [receipt])
         else:
             self._added(count, size, receipt)
 
     def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
-        count = self._admit(mpub.count)
-        if count <= 0:
-            self._drop(mpub.count, receipt)
+        count = mpub.count
+        if self.ephemeral and (count := self._admit(count)) == 0:
+            receipt.settle(None)
             return
         try:
             size = self.log.add_mpub(mpub.data, mpub.start, count, self._clock())
@@ -132,9 +132,10 @@ class Topic:
 
     def publish(self, bodies: Sequence[Buffer], defer: float, receipt: Receipt) -> None:
         """Add whole bodies, deliverable after `defer` seconds."""
-        bodies = bodies[: self._admit(len(bodies))]
+        if self.ephemeral:
+            bodies = bodies[: self._admit(len(bodies))]
         if not bodies:
-            self._drop(1, receipt)
+            receipt.settle(None)
             return
         now = self._clock()
         due = now + round(defer * 1e9) if defer > 0 else 0
@@ -149,15 +150,15 @@ class Topic:
         self._added(len(bodies), size, receipt)
 
     def _admit(self, count: int) -> int:
-        """How many of `count` messages fit: all, unless it is an ephemeral topic's own queue that is full."""
-        if not self.ephemeral or (self.channels and not self.paused):
-            return count
-        return max(0, min(count, self.options.mem_queue_size - self.depth - self.log.pending))
+        """How many of `count` messages an ephemeral topic has room for while nobody takes them off it.
 
-    def _drop(self, count: int, receipt: Receipt) -> None:
-        """What does not fit is dropped silently, as in NSQ."""
-        self.message_count += count
-        receipt.settle(None)
+        What does not fit is counted and dropped silently, as in NSQ.
+        """
+        if self.channels and not self.paused:
+            return count
+        room = max(0, min(count, self.options.mem_queue_size - self.depth - self.log.pending))
+        self.message_count += count - room
+        return room
 
     def _added(self, count: int, size: int, receipt: Receipt) -> None:
         self.message_count += count

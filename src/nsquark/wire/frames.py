@@ -13,11 +13,11 @@ def pack_frame(kind: int, data: bytes) -> bytes:
 
 
 def pack_response(data: bytes) -> bytes:
-    return _HEAD.pack(4 + len(data), RESPONSE) + data
+    return pack_frame(RESPONSE, data)
 
 
 def pack_error(data: bytes) -> bytes:
-    return _HEAD.pack(4 + len(data), ERROR) + data
+    return pack_frame(ERROR, data)
 
 
 OK = pack_response(b"OK")
