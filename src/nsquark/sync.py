@@ -1,8 +1,8 @@
 """The client library for code without an event loop: scripts, notebooks, threads.
 
-`Producer` and `Consumer` are those of `nsquark` with plain methods. They may be used from any thread; the work
-is done by one event loop in a thread of its own, which a forked child gets anew. (What was open before the
-fork belongs to the parent: make new ones in the child.)
+`Producer` and `Consumer` are those of `nsquark` with plain methods. They may be used from any thread; the
+work is done by one event loop in a thread of its own, which a forked child gets anew. (What was open before
+the fork belongs to the parent: make new ones in the child.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A real nsqd for the tests of code that uses NSQ: a pytest plugin, and the class behind it.
 
-In `conftest.py`: `pytest_plugins = ["nsquark.testing"]`. Then a test that takes `nsqd` gets a running one, with
-nothing in it, on ports of its own:
+In `conftest.py`: `pytest_plugins = ["nsquark.testing"]`. Then a test that takes `nsqd` gets a running one,
+with nothing in it, on ports of its own:
 
     async def test_orders_are_billed(nsqd):
         async with nsquark.Producer(nsqd.tcp_address) as producer:

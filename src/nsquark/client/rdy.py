@@ -1,12 +1,12 @@
 """How RDY is shared over the connections of a consumer. No sockets, no timers: time is an argument.
 
-The one rule: what may be in flight never adds up to more than `max_in_flight`. RDY alone does not say what may
-be in flight: a connection whose RDY was lowered still has what it had, and for a moment may have more on its
-way. So each connection is counted with its `bound`, and a share grows only into what no bound covers.
+The one rule: what may be in flight never adds up to more than `max_in_flight`. RDY alone does not say what
+may be in flight: a connection whose RDY was lowered still has what it had, and for a moment may have more on
+its way. So each connection is counted with its `bound`, and a share grows only into what no bound covers.
 
 Up to `max_in_flight` connections share it evenly, the remainder spread; one that has been silent for
-`idle_timeout` keeps 1 and lends the rest to those that are busy, until its next message. With more connections
-than that, RDY 1 goes round. While the consumer backs off, one connection has RDY 1 at most.
+`idle_timeout` keeps 1 and lends the rest to those that are busy, until its next message. With more
+connections than that, RDY 1 goes round. While the consumer backs off, one connection has RDY 1 at most.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RdySharing:
         return min(times, default=None)
 
     def is_starved(self) -> bool:
-        """Whether some connection has about all in flight that it may have: no more is to be expected there."""
+        """Whether some connection has about all in flight that it may have: no more will come there."""
         return any(lane.in_flight and lane.in_flight >= int(0.85 * lane.rdy) for lane in self.lanes)
 
     # ---- what follows
@@ -157,7 +157,7 @@ class RdySharing:
                 self.waiting = True
 
     def _tokens(self) -> dict[Lane, int]:
-        """RDY 1 for as many as there may be: whoever has it keeps it, then whoever went without for longest."""
+        """RDY 1 for as many as may be: whoever has it keeps it, then whoever went without longest."""
         count = min(self.max_in_flight, 1 if self.mode is Mode.TESTING else len(self.lanes))
         order = sorted(self._serving(), key=lambda lane: (not lane.rdy, lane.last_rdy))
         targets = dict.fromkeys(self.lanes, 0)

@@ -1,4 +1,4 @@
-"""Which nsqds a consumer is connected to: those it was told, for ever; those a lookupd lists, while they live.
+"""Which nsqds a consumer is connected to: those it was told, always; those a lookupd lists, while they live.
 
 One task per address. A direct nsqd that is lost is dialled again, each time later; a discovered one when a
 lookupd lists it, which is asked at once.
