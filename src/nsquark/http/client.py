@@ -99,11 +99,14 @@ class _Collector:
         self.answer = Answer()
         self.pieces: list[bytes] = []
         self.size = 0
-        self.complete = False
+        self.head_complete = self.complete = False
         self._max_body = max_body
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.head_complete = True
 
     def on_body(self, body: bytes) -> None:
         self.size += len(body)
@@ -124,7 +127,7 @@ async def _read(reader: asyncio.StreamReader, url: str, method: str, max_body: i
             if not data:
                 # without a length, the end of the connection is the end of the body
                 lengths = {"content-length", "transfer-encoding"} & collector.answer.headers.keys()
-                if parser.get_status_code() < 200 or lengths:
+                if not collector.head_complete or lengths:
                     raise ConnectionLost(f"{url}: the connection ended before the answer did")
                 break
             parser.feed_data(data)
