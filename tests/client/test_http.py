@@ -85,7 +85,7 @@ async def test_a_daemon_that_wants_tls_gets_it() -> None:
     https = await asyncio.start_server(secure, "127.0.0.1", 0, ssl=context)
     http = await asyncio.start_server(plain, "127.0.0.1", 0)
     async with https, http:
-        address = "127.0.0.1:%d" % http.sockets[0].getsockname()[1]
+        address = f"127.0.0.1:{http.sockets[0].getsockname()[1]}"
         trusted = ssl.create_default_context(cafile=str(TLS / "cert.pem"))
         assert await NsqdHttp(address, tls=trusted).info() == {}
         assert asked == [b"GET /info HTTP/1.1"]
@@ -102,7 +102,7 @@ async def test_an_nsqlookupd_of_old_wraps_its_answers() -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        lookupd = NsqlookupdHttp("127.0.0.1:%d" % server.sockets[0].getsockname()[1])
+        lookupd = NsqlookupdHttp(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         assert await lookupd.topics() == ["t"]
         assert await lookupd.nodes() == [{"hostname": "h"}]
 

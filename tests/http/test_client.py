@@ -76,9 +76,15 @@ async def test_an_answer_has_a_limit() -> None:
             await request("GET", url, max_body=1000)
 
 
+async def test_a_head_has_a_limit() -> None:
+    async with answering(b"HTTP/1.1 200 OK\r\n" + b"X-Noise: 1\r\n" * 20_000) as (url, _):
+        with pytest.raises(ConnectionLost, match="head of more than"):
+            await request("GET", url)
+
+
 async def test_an_answer_has_its_time() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\n", close=False) as (url, _):
-        with pytest.raises(ConnectFailed, match="within 0.05 s"):
+        with pytest.raises(ConnectFailed, match=r"within 0\.05 s"):
             await request("GET", url, timeout=0.05)
 
 

@@ -15,7 +15,7 @@ import httptools
 from nsquark.errors import ConnectFailed, ConnectionLost, NsquarkError, UsageError
 
 MAX_BODY = 256 << 20
-_READ = 65536
+_MAX_HEAD = _READ = 65536
 
 
 @dataclass(slots=True)
@@ -121,9 +121,13 @@ class _Collector:
 async def _read(reader: asyncio.StreamReader, url: str, method: str, max_body: int) -> Answer:
     collector = _Collector(max_body)
     parser = httptools.HttpResponseParser(collector)
+    size = 0
     try:
         while not collector.complete:
             data = await reader.read(_READ)
+            size += len(data)
+            if not collector.head_complete and size > _MAX_HEAD:
+                raise ConnectionLost(f"{url}: a head of more than {_MAX_HEAD} bytes")
             if not data:
                 # without a length, the end of the connection is the end of the body
                 lengths = {"content-length", "transfer-encoding"} & collector.answer.headers.keys()
