@@ -51,7 +51,7 @@ def router(broker: Broker) -> Router:
     """All routes of the HTTP and HTTPS listeners."""
     options = broker.options
     api = HttpApi(broker)
-    config = ConfigApi(options)
+    config = ConfigApi(options, broker.lookup.set_addresses)
     table = Router()
     table.add("GET", "/ping", api.ping)
     table.add("GET", "/info", api.info)
@@ -182,8 +182,9 @@ class HttpApi:
 
     # ---- topics
 
-    def topic_create(self, request: Request) -> Response:
-        self._topic_to_publish(request)
+    async def topic_create(self, request: Request) -> Response:
+        """Answered when the topic has the channels that nsqlookupds know of, as NSQ does."""
+        await self._broker.lookup.started(self._topic_to_publish(request))
         return EMPTY
 
     async def topic_delete(self, request: Request) -> Response:

@@ -59,6 +59,7 @@ class Server:
         if self._http is not None:
             self._http_server = HttpServer(http_api.router(broker))
             self._servers.append(await serve(self._http_server.protocol, self._http))
+        broker.lookup.set_addresses(options.lookupd_tcp_address)
 
     async def stop(self) -> None:
         """Stop accepting, close every connection, store everything."""
@@ -73,6 +74,7 @@ class Server:
             if port == -1:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(address)
+        broker.lookup.close()
         broker.turn.run()
         await asyncio.sleep(0)  # so that the answers go out
         for connection in list(broker.connections):

@@ -13,6 +13,7 @@ from .lookup import (
     pack_lookup_identify,
     pack_register,
     pack_unregister,
+    parse_lookupd,
     parse_peer,
 )
 from .parser import (
@@ -56,5 +57,6 @@ __all__ = [
     "pack_response",
     "pack_unregister",
     "parse_identify",
+    "parse_lookupd",
     "parse_peer",
 ]

@@ -42,6 +42,11 @@ def parse_peer(body: bytes) -> PeerInfo:
     return peer
 
 
+def parse_lookupd(answer: bytes) -> PeerInfo:
+    """What an nsqlookupd answers to IDENTIFY: the same document of itself. Raises BadBody."""
+    return parse_document(answer, PeerInfo)
+
+
 class LookupParser:
     """The bytes of an nsqd: the magic, then lines, and the body that a line is followed by."""
 
