@@ -13,7 +13,7 @@ from . import options as nsqd_options
 from .data_path import lock_data_path
 from .server import Server
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` that is "__main__"
 
 VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/nsquark {VERSION})"
 

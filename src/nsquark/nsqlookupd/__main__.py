@@ -12,7 +12,7 @@ from nsquark.version import NSQ_VERSION, VERSION
 from . import options as nsqlookupd_options
 from .server import Server
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("nsquark.nsqlookupd")  # not __name__: under `python -m` that is "__main__"
 
 VERSION_LINE = f"nsqlookupd v{NSQ_VERSION} (built w/nsquark {VERSION})"
 
