@@ -14,6 +14,7 @@ import pytest
 
 from nsquark.nsqd import known_channels, lookup_connection, lookup_peer
 from tests.daemon import PATIENCE, sized, until
+from tests.http.test_fetch import LOCALHOST, answering
 from tests.nsqd.api import Api, running
 from tests.nsqd.lookupds import OK, ScriptedLookupd, lookupds
 
@@ -368,6 +369,20 @@ async def test_a_lie_about_channels_is_only_logged(tmp_path: Path, lie: str) -> 
             await api.done("/topic/create?topic=orders")
             assert list(api.broker.topics["orders"].channels) == ["archive"]
             assert not api.broker.topics["orders"].starting
+
+
+async def test_a_lookupd_that_wants_tls_is_asked_with_tls(tmp_path: Path, lookupd: ScriptedLookupd) -> None:
+    body = b'{"channels":["archive"]}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    async with answering(answer, tls=True) as (port, heads):
+        body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % port
+        lookupd.answer_get = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        changes = {"lookupd_tcp_address": [lookupd.address], "tls_root_ca_file": str(LOCALHOST)}
+        async with running(tmp_path, **changes) as api:
+            await identified(api)
+            await api.done("/topic/create?topic=orders")
+            assert list(api.broker.topics["orders"].channels) == ["archive"]
+    assert heads[0].startswith(b"GET /channels?topic=orders HTTP/1.1\r\n")
 
 
 async def test_not_every_number_of_channels_is_believed(api: Api, lookupd: ScriptedLookupd) -> None:
