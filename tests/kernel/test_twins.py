@@ -231,7 +231,8 @@ def test_timestamps_are_told_where_they_change(twin: ModuleType) -> None:
     writer = twin.BatchWriter(0, 7)
     for timestamp, bodies in [(5, [b"a", b"bb"]), (5, [b"c"]), (6, [b""]), (0, [b"d", b"e"])]:
         writer.add_bodies(bodies, timestamp, 0)
-    frames = twin.gather(writer.take(), 0, 10**6, 0, 100, 10**6)[0]
+    data = writer.take()
+    frames = twin.gather(data, 0, len(data), 0, 100, 10**6)[0]
     assert twin.timestamps(frames, 7) == [(7, 5), (10, 6), (11, 0)]
     assert twin.timestamps(b"", 7) == []
     assert twin.timestamps(memoryview(frames)[:33], 7) == []

@@ -316,7 +316,7 @@ def with_attempts(frames: Buffer, attempts: int) -> bytes:
 
 
 def timestamps(frames: Buffer, first_id: int) -> list[tuple[int, int]]:
-    """When these whole frames, which begin with `first_id`, were published: (id, timestamp) at each change."""
+    """When these whole frames, from `first_id` on, were published: (id, timestamp) at each change."""
     steps: list[tuple[int, int]] = []
     at = 0
     while at + 34 <= len(frames):
