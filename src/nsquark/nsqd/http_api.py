@@ -36,6 +36,7 @@ from . import stats
 from .broker import Broker
 from .channel import Channel
 from .http_config import ConfigApi
+from .metrics import Metrics
 from .slices import in_slices
 from .topic import Topic
 
@@ -57,6 +58,7 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/ping", api.ping)
     table.add("GET", "/info", api.info)
     table.add("GET", "/stats", api.stats)
+    table.add("GET", "/metrics", Metrics(broker).get)
     for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
         table.add("POST", path, api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
     for path in ("/mpub", "/mput"):
