@@ -141,7 +141,7 @@ class Request:
         value = None
         for key, given in self.headers.items():
             if key.lower() == wanted:
-                value = given.decode("latin-1")
+                value = given.decode("latin-1").strip()
         return value
 
     @property

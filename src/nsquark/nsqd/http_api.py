@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from nsquark import kernel
+from nsquark.debug import add_debug_routes
 from nsquark.gotext import nanoseconds, parse_int
 from nsquark.http import (
     JSON_TYPE,
@@ -20,6 +21,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
+    in_slices,
     plain_text,
     v1_body,
     v1_empty,
@@ -37,7 +39,6 @@ from .broker import Broker
 from .channel import Channel
 from .http_config import ConfigApi
 from .metrics import Metrics
-from .slices import in_slices
 from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ def router(broker: Broker) -> Router:
             # Its name before NSQ 1.0, when a GET would do.
             table.add("POST", f"/{verb}_{thing}", handler)
             table.add("GET", f"/{verb}_{thing}", handler)
+    add_debug_routes(table)
     table.add("GET", "/config/<opt>", config.get)
     table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
     return table

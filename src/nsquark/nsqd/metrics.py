@@ -14,13 +14,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from nsquark.http import Request, Response
+from nsquark.http import Request, Response, in_slices
 from nsquark.version import NSQ_VERSION, VERSION
 
 from .broker import Broker
 from .channel import Channel
 from .histogram import Histogram
-from .slices import in_slices
 from .stats import channel_latency
 from .topic import Topic
 

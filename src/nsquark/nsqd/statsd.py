@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from nsquark.http import in_slices
+
 from .broker import Broker
 from .channel import Channel
 from .memory import memory_stats
-from .slices import in_slices
 from .stats import channel_latency, topic_latency
 from .topic import Topic
 
