@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 from nsquark import kernel
@@ -47,6 +48,7 @@ OK = v1_text("OK")
 EMPTY = v1_empty()
 PONG = plain_text(200, "OK")
 EXITING = v1_error(503, "EXITING")
+OPENAPI = Path(__file__).with_name("openapi.yaml")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -60,6 +62,7 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/info", api.info)
     table.add("GET", "/stats", api.stats)
     table.add("GET", "/metrics", Metrics(broker).get)
+    table.add("GET", "/openapi.yaml", api.openapi)
     for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
         table.add("POST", path, api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
     for path in ("/mpub", "/mput"):
@@ -129,6 +132,9 @@ class HttpApi:
         if query.get("format") == "json":
             return v1_body(await _packed(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
         return v1_body(await _packed(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+
+    def openapi(self, _request: Request) -> Response:
+        return Response(200, OPENAPI.read_bytes(), (("Content-Type", "application/yaml"),))
 
     # ---- publishing
 

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 PAUSES = 256  # as many as Go's runtime remembers
 
@@ -65,7 +64,8 @@ def _resident_bytes() -> tuple[int, int]:
     """(resident now, the most it ever was)"""
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        now = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        with open("/proc/self/statm", "rb") as file:
+            now = int(file.read().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux: all we know is the most it ever was, in bytes on macOS
         return usage, usage
     return now, usage * 1024
