@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +21,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
-    in_slices,
+    joined,
     plain_text,
     v1_body,
     v1_empty,
@@ -130,8 +129,8 @@ class HttpApi:
             memory=FLAGS.get(query.get("include_mem", ""), True),
         )
         if query.get("format") == "json":
-            return v1_body(await _packed(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
-        return v1_body(await _packed(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+            return v1_body(await joined(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await joined(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
 
     def openapi(self, _request: Request) -> Response:
         return Response(200, OPENAPI.read_bytes(), (("Content-Type", "application/yaml"),))
@@ -284,7 +283,3 @@ def _argument(request: Request, name: str) -> str:
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{name.upper()}")
     return value
-
-
-async def _packed(pieces: Iterable[str]) -> bytes:
-    return b"".join(await in_slices(piece.encode("utf-8", "backslashreplace") for piece in pieces))
