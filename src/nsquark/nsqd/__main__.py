@@ -53,13 +53,6 @@ def _refuse_missing(options: nsqd_options.Options) -> None:
     for flag, given in refused:
         if given:
             raise StartError(f"failed to instantiate nsqd - {flag} is not supported by nsquark {VERSION} yet")
-    ignored: tuple[tuple[str, object], ...] = (
-        ("--statsd-address", options.statsd_address),
-        ("--e2e-processing-latency-percentile", options.e2e_processing_latency_percentile),
-    )
-    for flag, given in ignored:
-        if given:
-            options.warnings.append(f"{flag} has no effect in nsquark {VERSION} yet")
 
 
 async def _serve(options: nsqd_options.Options) -> None:

@@ -17,7 +17,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
-    in_slices,
+    joined,
     pack_json,
     plain_text,
     v1_body,
@@ -89,7 +89,7 @@ class HttpApi:
         return pack_json(sorted(each.channel for each in self._registrations.channels_of(topic)))
 
     async def topics(self, _request: Request) -> Response:
-        return v1_body(await in_slices(self._topic_pieces()), JSON_TYPE)
+        return v1_body(await joined(self._topic_pieces()), JSON_TYPE)
 
     def _topic_pieces(self) -> Iterator[str]:
         names = sorted(self._registrations.topics)
@@ -99,7 +99,7 @@ class HttpApi:
         yield "]}" if names else '{"topics":[]}'
 
     async def nodes(self, _request: Request) -> Response:
-        return v1_body(await in_slices(self._node_pieces()), JSON_TYPE)
+        return v1_body(await joined(self._node_pieces()), JSON_TYPE)
 
     def _node_pieces(self) -> Iterator[str]:
         now = monotonic_ns()
@@ -117,7 +117,7 @@ class HttpApi:
         return f'{{{peer.packed},"tombstones":[{",".join(hidden)}],"topics":{names}}}'
 
     async def debug(self, _request: Request) -> Response:
-        return v1_body(await in_slices(self._debug_pieces()), JSON_TYPE)
+        return v1_body(await joined(self._debug_pieces()), JSON_TYPE)
 
     def _debug_pieces(self) -> Iterator[str]:
         directory = self._registrations
