@@ -71,7 +71,7 @@ lookupd_http_addresses=['127.0.0.1:4161']); nsq.run()"
 endef
 export QUICK_START
 
-# Both end with nsqd. A signal only interrupts the first wait: the second has nsqd's own status.
+# Both end with nsqd. A signal interrupts `wait`, so it is asked again until they are gone.
 run: setup
 	@mkdir -p data
 	@echo "$$QUICK_START"
@@ -79,9 +79,9 @@ run: setup
 	$(BIN)/nsqlookupd --broadcast-address=127.0.0.1 & lookupd=$$!; \
 	$(BIN)/nsqd --data-path=./data --broadcast-address=127.0.0.1 --lookupd-tcp-address=127.0.0.1:4160 $(ARGS) & \
 	nsqd=$$!; \
-	wait $$nsqd; status=$$?; \
-	if test $$status -gt 128; then wait $$nsqd; status=$$?; fi; \
-	kill $$lookupd 2>/dev/null; wait $$lookupd; \
+	while kill -0 $$nsqd 2>/dev/null; do wait $$nsqd; status=$$?; done; \
+	kill $$lookupd 2>/dev/null; \
+	while kill -0 $$lookupd 2>/dev/null; do wait $$lookupd; done; \
 	exit $$status
 
 # All of it runs even if some of it fails; the whole suite comes last, so that its verdict is the last line.
