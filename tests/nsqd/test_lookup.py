@@ -265,11 +265,11 @@ async def test_ten_thousand_topics_cost_a_stuck_lookupd_nothing(tmp_path: Path) 
         await set_lookupds(api, stuck)
         await identified(api)
         (peer,) = api.broker.lookup._peers.values()
+        connection = peer.connection
+        assert connection is not None
         for number in range(10_000):
             api.broker.lookup.changed(f"topic{number}", "channel")
         await stuck.until(lambda: len(stuck.calls[0].lines) >= lookup_connection.WINDOW)
-        connection = peer.connection
-        assert connection is not None
         assert connection._unanswered == lookup_connection.WINDOW
         assert connection._transport is None or connection._transport.get_write_buffer_size() == 0
         await api.done("/pub?topic=t", b"body")
