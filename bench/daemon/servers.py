@@ -40,11 +40,18 @@ class Server:
 
 
 @contextmanager
-def nsqd(executable: Path, flags: Sequence[str], data_parent: Path | None) -> Iterator[Server]:
-    """Run an nsqd with `flags` and an empty data path, made under `data_parent` and removed at the end."""
+def nsqd(
+    executable: Path, flags: Sequence[str], data_parent: Path | None, metadata: str = ""
+) -> Iterator[Server]:
+    """Run an nsqd with `flags` and a data path of its own, made under `data_parent` and removed at the end.
+
+    It is empty but for `metadata`, what nsqd.dat says: topics and channels to begin with.
+    """
     with tempfile.TemporaryDirectory(prefix="nsqd-bench-", dir=data_parent) as folder:
         data = Path(folder, "data")
         data.mkdir()
+        if metadata:
+            Path(data, "nsqd.dat").write_text(metadata)
         tcp, http = _free_ports(2)
         argv = [
             str(executable),

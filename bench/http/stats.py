@@ -28,20 +28,24 @@ RATE = 1_000
 PATHS = ("/stats?format=json", "/metrics")
 
 
-def post(connection: http.client.HTTPConnection, path: str) -> None:
-    connection.request("POST", path)
-    answer = connection.getresponse()
-    answer.read()
-    if answer.status != 200:
-        raise LoadError(f"{path} was answered {answer.status}")
+def metadata(topics: int, channels: int) -> str:
+    """An nsqd.dat with so many topics and so many channels of each."""
+    named = [{"name": f"channel-{number}", "paused": False} for number in range(channels)]
+    return json.dumps(
+        {
+            "topics": [
+                {"name": f"topic-{number:04}", "paused": False, "channels": named} for number in range(topics)
+            ],
+            "version": "1.3.0",
+        }
+    )
 
 
-def create(port: int, topics: int, channels: int) -> None:
+def wait_until_it_serves(port: int) -> None:
+    """It listens before it has read its topics, and answers after."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    for topic in range(topics):
-        post(connection, f"/topic/create?topic=topic-{topic:04}")
-        for channel in range(channels):
-            post(connection, f"/channel/create?topic=topic-{topic:04}&channel=channel-{channel}")
+    connection.request("GET", "/ping")
+    connection.getresponse().read()
     connection.close()
 
 
@@ -72,8 +76,8 @@ class Asking(threading.Thread):
         self.join()
 
 
-def measure(server: servers.Server, topics: int, channels: int, seconds: float) -> dict[str, object]:
-    create(server.http_port, topics, channels)
+def measure(server: servers.Server, seconds: float) -> dict[str, object]:
+    wait_until_it_serves(server.http_port)
     told: dict[str, object] = {"peace": latency(server, seconds)}
     for path in PATHS:
         asking = Asking(server.http_port, path)
@@ -126,8 +130,8 @@ def main() -> int:
     result: dict[str, object] = {"topics": topics, "channels": channels, "rate": RATE}
     sides = {"ours": arguments.nsqd, **({"other": arguments.against} if arguments.against else {})}
     for who, executable in sides.items():
-        with servers.nsqd(executable, [], None) as server:
-            told = measure(server, topics, channels, seconds)
+        with servers.nsqd(executable, [], None, metadata(topics, channels)) as server:
+            told = measure(server, seconds)
         show(who, told)
         result[who] = told
     if arguments.json:

@@ -177,11 +177,16 @@ async def _in_thread(sampler: CpuSampler) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell)
 
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main:
+        sampler.begin()
     threading.Thread(target=run, name="profiler", daemon=True).start()
     try:
         await done
     finally:
         sampler.stop()
+        if in_main:
+            sampler.end()
 
 
 async def _packed(profile: Profile, collapsed: bool, name: str) -> Response:
