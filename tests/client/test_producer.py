@@ -369,7 +369,7 @@ async def test_mpub_goes_to_one_of_several() -> None:
     ("arguments", "reason"),
     [
         (((),), "no nsqd"),
-        (("localhost",), "host:port"),
+        (("localhost:",), "host:port"),
         (("127.0.0.1:4150", {"mode": "best"}), "mode 'best'"),
         (("127.0.0.1:4150", {"max_pending": 0}), "max_pending"),
     ],

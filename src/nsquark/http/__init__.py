@@ -17,6 +17,7 @@ from nsquark.http.message import (
 )
 from nsquark.http.router import Handler, Route, Router
 from nsquark.http.server import HttpServer, Limits
+from nsquark.http.slices import joined, slices
 
 __all__ = [
     "JSON_TYPE",
@@ -30,8 +31,10 @@ __all__ = [
     "Response",
     "Route",
     "Router",
+    "joined",
     "pack_json",
     "plain_text",
+    "slices",
     "v1_body",
     "v1_empty",
     "v1_error",

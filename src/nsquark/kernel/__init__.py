@@ -23,6 +23,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             scan_mpub,
             scan_oks,
             scan_pubs,
+            timestamps,
             with_attempts,
         )
 
@@ -47,6 +48,7 @@ if not COMPILED:
         scan_mpub,
         scan_oks,
         scan_pubs,
+        timestamps,
         with_attempts,
     )
 
@@ -67,5 +69,6 @@ __all__ = [
     "scan_mpub",
     "scan_oks",
     "scan_pubs",
+    "timestamps",
     "with_attempts",
 ]

@@ -31,6 +31,7 @@ MAGIC = b"NQB1"
 HEADER = struct.Struct(">4sIIIQQqq")
 FRAME = struct.Struct(">IIqH16s")
 _U32 = struct.Struct(">I")
+_FRAME_START = struct.Struct(">IIq")
 _I32 = struct.Struct(">i")
 _FIN_LENGTH = 21
 _HEX = frozenset(b"0123456789abcdef")
@@ -199,6 +200,19 @@ class BatchWriter:
             total += size
         return total
 
+    def add_if_pubs(
+        self, data: Buffer, end: int, line: bytes, max_size: int, most: int, timestamp: int
+    ) -> int:
+        """Add what lies before `end` if it is nothing but whole PUB commands with this line, `most` or less.
+
+        Returns how many there were; 0 if it is anything else, and nothing is added.
+        """
+        stop, count, length = scan_pubs(data, 0, end, max_size)
+        if stop != min(end, len(data)) or not 0 < count <= most or bytes(data[:length]) != line:
+            return 0
+        self.add_pubs(data, 0, count, length, timestamp)
+        return count
+
     def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int) -> int:
         """Add the body that `scan_mpub` found complete at `start`; returns the bytes of bodies."""
         self._open(timestamp, 0)
@@ -313,6 +327,19 @@ def with_attempts(frames: Buffer, attempts: int) -> bytes:
         struct.pack_into(">H", out, at + 16, attempts & 0xFFFF)
         at += 4 + _U32.unpack_from(out, at)[0]
     return bytes(out)
+
+
+def timestamps(frames: Buffer, first_id: int) -> list[tuple[int, int]]:
+    """When these whole frames, from `first_id` on, were published: (id, timestamp) at each change."""
+    steps: list[tuple[int, int]] = []
+    at = 0
+    while at + 34 <= len(frames):
+        size, _, timestamp = _FRAME_START.unpack_from(frames, at)
+        if not steps or timestamp != steps[-1][1]:
+            steps.append((first_id, timestamp))
+        first_id += 1
+        at += 4 + size
+    return steps
 
 
 Batch = tuple[int, int, int, int, int, int, int]
