@@ -66,8 +66,8 @@ class Cursor:
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.
 
-        None at the end of the log. Raises LogCorrupt where the log does not read as it was written; the
-        cursor is then where it was.
+        None at the end of the log. Raises LogCorrupt where the log does not read as it was written, and
+        NotIndexed where somebody must look into a large old file first; the cursor is then where it was.
         """
         while True:
             if self._at < len(self._data):
@@ -141,8 +141,8 @@ class Cursor:
         segment = self._log.segment_at(self.position)
         if segment is None:
             return False
-        self._segment = segment
         self._base, self._at, self._remaining = segment.offset_near(self.position), 0, 0
+        self._segment = segment
         size = READ_SIZE
         while True:
             data = segment.read(self._base, size)
