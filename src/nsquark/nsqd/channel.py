@@ -91,7 +91,7 @@ class Channel:
 
     def low(self) -> int:
         """Everything before this position is finished."""
-        low = self.cursor.position
+        low = self._skip.next_gap(self.cursor.position)
         for flight in self._flights():
             low = min(low, flight.position)
         for queue in (self._again, self._later, self._dying):
@@ -149,13 +149,7 @@ class Channel:
 
     def fresh(self) -> Iterator[tuple[int, int]]:
         """What the cursor has before it: (start, end)."""
-        position = self.cursor.position
-        while position < self.topic.pumped:
-            start = self._skip.next_gap(position)
-            stop = self._skip.next_start(start)
-            position = self.topic.pumped if stop is None else min(stop, self.topic.pumped)
-            if start < position:
-                yield start, position
+        return self._skip.gaps(self.cursor.position, self.topic.pumped)
 
     def in_flight(self) -> Iterator[tuple[Consumer, Flight]]:
         for consumer in self.consumers:
@@ -428,7 +422,8 @@ class Channel:
         if run.position > position:  # the log has let go of what lies between
             self._finished(position, run.position)
         if run.due:
-            self._push_deferred(run.due, run.position, run.count, 0)
+            for start, end in self._skip.gaps(run.position, run.position + run.count):
+                self._push_deferred(run.due, start, end - start, 0)
             return None
         return run
 
