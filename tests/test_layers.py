@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"version"},
+    "__init__": {"version", "client", "sync"},
     "version": set(),
     "errors": set(),
     "logs": set(),
@@ -42,7 +42,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "version",
     },
     "nsqlookupd": {"wire", "http", "debug", "names", "addresses", "gotext", "errors", "version"},
-    "client": {"wire", "http", "names", "errors", "version"},
+    "client": {"wire", "http", "names", "addresses", "gotext", "errors", "version"},
+    "sync": {"client", "errors"},
+    "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
     "spark": {"client", "http", "names", "errors", "version"},
