@@ -38,6 +38,9 @@ def scan_batches(
     data: Buffer, start: int, end: int, verify: bool, stride: int
 ) -> tuple[int, int, list[Batch], Batch | None]: ...
 def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int, int, int]: ...
+def index_frames(
+    data: Buffer, end: int, at: int, remaining: int, base: int, skip: int, want: int
+) -> tuple[bytes, int, int, int]: ...
 
 class Delivery:
     timestamp_ns: int
