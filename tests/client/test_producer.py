@@ -203,6 +203,17 @@ async def test_a_publish_waits_for_the_connection_to_come_back() -> None:
         assert [type(event) for event in events] == [Connected, Disconnected, Connected]
 
 
+async def test_closing_ends_whoever_waits_for_a_connection() -> None:
+    async with ScriptedNsqd() as nsqd:
+        pass
+    producer = producer_to(nsqd)
+    waiting = asyncio.create_task(producer.publish("t", b"x", timeout=3600))
+    await asyncio.sleep(0)
+    await producer.close()
+    with pytest.raises(ConnectFailed, match="closed"):
+        await waiting
+
+
 async def test_too_many_unanswered_are_waited_for_or_refused() -> None:
     async with ScriptedNsqd() as nsqd, producer_to(nsqd, max_pending=3) as producer:
         await producer.ping()

@@ -23,6 +23,7 @@ class Link:
         self.connection: Connection[Message] | None = None
         self._config = config
         self._emit = emit
+        self._closed = False
         self._keeper: asyncio.Task[None] | None = None
         self._news: asyncio.Future[None] | None = None  # of the attempt under way
         self._lost: asyncio.Event = asyncio.Event()
@@ -39,6 +40,8 @@ class Link:
         Raises ConnectFailed when we are refused; and when an attempt fails, unless `patient`.
         """
         while self.connection is None:
+            if self._closed:
+                raise ConnectFailed(f"{self.address}: the producer was closed", permanent=True)
             if self._keeper is None or self._keeper.done():
                 self._failure = None
                 self._news = asyncio.get_running_loop().create_future()
@@ -159,6 +162,7 @@ class Link:
     # ---- the end
 
     async def close(self) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         connection = self.connection

@@ -74,11 +74,6 @@ class Producer:
         self._late: set[asyncio.Future[None]] = set()
         self._closed = False
 
-    async def start(self) -> None:
-        """Begin to connect, without waiting for it. Not needed: publishing does it."""
-        for link in self._links:
-            await asyncio.wait([asyncio.ensure_future(link.connected(patient=False))], timeout=0)
-
     async def __aenter__(self) -> Self:
         return self
 
