@@ -89,6 +89,9 @@ class Harness:
     def changed(self, ephemeral: bool) -> None:
         pass
 
+    def announce(self, topic: str, channel: str = "") -> None:
+        pass
+
     def delete_topic(self, name: str) -> None:
         self.deleted.append(name)
 

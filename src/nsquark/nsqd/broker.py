@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .syncer import Syncer
@@ -46,6 +47,7 @@ class Services(Protocol):
     def healthy(self) -> None: ...
     def unhealthy(self, reason: str) -> None: ...
     def changed(self, ephemeral: bool) -> None: ...
+    def announce(self, topic: str, channel: str = "") -> None: ...
     def delete_topic(self, name: str) -> None: ...
 
 
@@ -78,6 +80,7 @@ class Broker:
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
+        self.lookup = Lookup(self)
 
     # ---- the data directory
 
@@ -146,6 +149,7 @@ class Broker:
             topic.rewrite_journal()
             logger.info("TOPIC(%s): created", name)
             self.changed(topic.ephemeral)
+            self.lookup.created(topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -163,6 +167,11 @@ class Broker:
         logger.info("TOPIC(%s): deleting", name)
         topic.exit()
         self.changed(topic.ephemeral)
+        self.announce(name)
+
+    def announce(self, topic: str, channel: str = "") -> None:
+        """Tell the lookupds that a topic or a channel has come or gone."""
+        self.lookup.changed(topic, channel)
 
     # ---- metadata
 

@@ -5,10 +5,8 @@ Whatever is wrong with a request is raised as HttpError, in the order in which N
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Iterator
 from typing import TypeVar
 
 from nsquark import kernel
@@ -21,6 +19,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
+    in_slices,
     plain_text,
     v1_body,
     v1_empty,
@@ -46,15 +45,13 @@ EMPTY = v1_empty()
 PONG = plain_text(200, "OK")
 EXITING = v1_error(503, "EXITING")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
-# How long statistics may be gathered before others get a turn.
-STATS_SLICE = 0.001
 
 
 def router(broker: Broker) -> Router:
     """All routes of the HTTP and HTTPS listeners."""
     options = broker.options
     api = HttpApi(broker)
-    config = ConfigApi(options)
+    config = ConfigApi(options, broker.lookup.set_addresses)
     table = Router()
     table.add("GET", "/ping", api.ping)
     table.add("GET", "/info", api.info)
@@ -119,8 +116,8 @@ class HttpApi:
             memory=FLAGS.get(query.get("include_mem", ""), True),
         )
         if query.get("format") == "json":
-            return v1_body(await _in_slices(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
-        return v1_body(await _in_slices(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+            return v1_body(await in_slices(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await in_slices(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
 
     # ---- publishing
 
@@ -185,8 +182,9 @@ class HttpApi:
 
     # ---- topics
 
-    def topic_create(self, request: Request) -> Response:
-        self._topic_to_publish(request)
+    async def topic_create(self, request: Request) -> Response:
+        """Answered when the topic has the channels that nsqlookupds know of, as NSQ does."""
+        await self._broker.lookup.started(self._topic_to_publish(request))
         return EMPTY
 
     async def topic_delete(self, request: Request) -> Response:
@@ -270,15 +268,3 @@ def _argument(request: Request, name: str) -> str:
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{name.upper()}")
     return value
-
-
-async def _in_slices(pieces: Iterator[str]) -> bytes:
-    """All pieces together, with turns for everybody else in between: a large node has much to tell."""
-    packed: list[bytes] = []
-    until = time.perf_counter() + STATS_SLICE
-    for piece in pieces:
-        packed.append(piece.encode("utf-8", "backslashreplace"))
-        if time.perf_counter() > until:
-            await asyncio.sleep(0)
-            until = time.perf_counter() + STATS_SLICE
-    return b"".join(packed)

@@ -49,6 +49,7 @@ class Topic:
         self.options: Options = options
         self.paused = False
         self.exiting = False
+        self.starting = False  # its messages wait for the channels that nsqlookupds know of
         self.channels: dict[str, Channel] = {}
         self.message_count = 0
         self.message_bytes = 0
@@ -174,7 +175,7 @@ class Topic:
 
         What does not fit is counted and dropped silently, as in NSQ.
         """
-        if self.channels and not self.paused:
+        if self.channels and not self.paused and not self.starting:
             return count
         room = max(0, min(count, self.options.mem_queue_size - self.depth - self.log.pending))
         self.message_count += count - room
@@ -242,8 +243,8 @@ class Topic:
         return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
 
     def pump(self) -> None:
-        """Pass everything on to the channels, if there are any and the topic is not paused."""
-        if self.paused or not self.channels:
+        """Pass everything on to the channels, if there are any and nothing holds the topic back."""
+        if self.paused or self.starting or not self.channels:
             return
         number = self.log.end - self.pumped
         if not number:
@@ -269,6 +270,7 @@ class Topic:
                 self.journal.create(channel.number, name, self.pumped)
                 self.journaled()
             self._services.changed(self.ephemeral or channel.ephemeral)
+            self._services.announce(self.name, name)
             self.pump()
         return channel
 
@@ -283,6 +285,7 @@ class Topic:
         channel = self.channels.pop(name)
         logger.info("TOPIC(%s): deleting channel %s", self.name, name)
         channel.exit()
+        self._services.announce(self.name, name)
         if not self.exiting:
             self.journal.pump(self.pumped)
             if not channel.ephemeral:
@@ -291,6 +294,11 @@ class Topic:
             self._services.changed(self.ephemeral or channel.ephemeral)
             if self.ephemeral and not self.channels:
                 self._services.delete_topic(self.name)
+
+    def start(self) -> None:
+        """Its first channels are there: let its messages flow."""
+        self.starting = False
+        self.pump()
 
     def pause(self) -> None:
         self.paused = True
