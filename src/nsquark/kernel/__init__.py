@@ -11,13 +11,17 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
     try:
         from .fast import (
             BatchWriter,
+            Delivery,
             crc32c,
             find_message,
             frame_ends,
             gather,
+            pack_mpub,
+            read_messages,
             scan_batches,
             scan_fins,
             scan_mpub,
+            scan_oks,
             scan_pubs,
             with_attempts,
         )
@@ -31,13 +35,17 @@ else:
 if not COMPILED:
     from .pure import (  # type: ignore[assignment]
         BatchWriter,
+        Delivery,
         crc32c,
         find_message,
         frame_ends,
         gather,
+        pack_mpub,
+        read_messages,
         scan_batches,
         scan_fins,
         scan_mpub,
+        scan_oks,
         scan_pubs,
         with_attempts,
     )
@@ -47,13 +55,17 @@ __all__ = [
     "Batch",
     "BatchWriter",
     "Buffer",
+    "Delivery",
     "crc32c",
     "find_message",
     "frame_ends",
     "gather",
+    "pack_mpub",
+    "read_messages",
     "scan_batches",
     "scan_fins",
     "scan_mpub",
+    "scan_oks",
     "scan_pubs",
     "with_attempts",
 ]

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 Batch = tuple[int, int, int, int, int, int, int]
@@ -36,3 +37,21 @@ def scan_batches(
     data: Buffer, start: int, end: int, verify: bool, stride: int
 ) -> tuple[int, int, list[Batch], Batch | None]: ...
 def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int, int, int]: ...
+
+class Delivery:
+    timestamp_ns: int
+    attempts: int
+    id: bytes
+    body: bytes
+    source: Any
+    stamp: float
+    answered: bool
+    def dropped(self) -> None: ...
+
+_DELIVERY = TypeVar("_DELIVERY", bound=Delivery)
+
+def read_messages(
+    data: Buffer, start: int, end: int, kind: type[_DELIVERY], source: Any, stamp: float
+) -> tuple[int, list[_DELIVERY]]: ...
+def scan_oks(data: Buffer, start: int, end: int) -> tuple[int, int]: ...
+def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple[int, bytes]: ...
