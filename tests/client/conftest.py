@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 
@@ -15,10 +16,8 @@ def sockets() -> int:
     """How many sockets this process has open."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(OSError):  # the listing's own
             count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
-        except OSError:
-            pass  # the listing's own
     return count
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
+from nsquark.wire.compression import Stream
 from tests.daemon import PATIENCE
 
 RESPONSE, ERROR, MESSAGE = range(3)
@@ -54,9 +56,15 @@ class Peer:
         self.bodies: list[bytes] = []
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self.closed = asyncio.Event()
+        self.stream: Stream | None = None
+        self._read = bytearray()
 
     def send(self, data: bytes) -> None:
-        self.writer.write(data)
+        self.writer.write(data if self.stream is None else self.stream.compress(data))
+
+    async def upgrade_to_tls(self, context: ssl.SSLContext) -> None:
+        """Our side of a TLS handshake."""
+        await self.writer.start_tls(context)
 
     def respond(self, data: bytes = b"OK") -> None:
         self.send(frame(RESPONSE, data))
@@ -85,13 +93,29 @@ class Peer:
     def drop(self) -> None:
         self.writer.transport.abort()
 
+    async def _more(self) -> None:
+        data = await self.reader.read(65536)
+        if not data:
+            raise ConnectionError("the client has gone")
+        for piece in [data] if self.stream is None else self.stream.decompress(data):
+            self._read += piece
+
+    async def read(self, size: int) -> bytes:
+        while len(self._read) < size:
+            await self._more()
+        data = bytes(self._read[:size])
+        del self._read[:size]
+        return data
+
     async def read_command(self) -> tuple[list[str], bytes]:
-        line = await self.reader.readuntil(b"\n")
+        while b"\n" not in self._read:
+            await self._more()
+        line = await self.read(self._read.index(b"\n") + 1)
         words = line.decode().rstrip("\n").split(" ")
         body = b""
         if words[0] in ("IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB"):
-            (size,) = struct.unpack(">I", await self.reader.readexactly(4))
-            body = await self.reader.readexactly(size)
+            (size,) = struct.unpack(">I", await self.read(4))
+            body = await self.read(size)
         return words, body
 
     def note(self, words: list[str], body: bytes) -> None:
@@ -150,7 +174,7 @@ class ScriptedNsqd:
         peer = Peer(reader, writer)
         self.peers.append(peer)
         try:
-            assert await reader.readexactly(4) == b"  V2"
+            assert await peer.read(4) == b"  V2"
             self._new.put_nowait(peer)
             while True:
                 words, body = await peer.read_command()

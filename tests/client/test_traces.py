@@ -1,4 +1,4 @@
-"""Conversations that every NSQ client has the same way: what the client sends, in order, to a scripted nsqd."""
+"""Conversations that every NSQ client has the same way: what it sends, in order, to a scripted nsqd."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from nsquark.client import Config, Consumer, Exponential, Message, Requeue
 from nsquark.client.config import Reconnect
 from tests.client.scripted import Peer, ScriptedNsqd
+from tests.daemon import until
 
 pytestmark = pytest.mark.usefixtures("tidy")
 
@@ -169,8 +170,7 @@ async def test_stopping_with_three_in_flight() -> None:
             await peer.expect("RDY 5")
             for number in range(3):
                 peer.push(number)
-            while consumer.stats().received < 3:
-                await asyncio.sleep(0)
+            await until(lambda: consumer.stats().received == 3)
             closing = asyncio.create_task(consumer.close())
             await peer.expect("CLS")
             go_on.set()
