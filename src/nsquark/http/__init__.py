@@ -15,17 +15,19 @@ from nsquark.http.message import (
     v1_json,
     v1_text,
 )
-from nsquark.http.router import Handler, Route, Router
+from nsquark.http.router import Answer, Handler, OneAnswer, Route, Router
 from nsquark.http.server import HttpServer, Limits
 from nsquark.http.slices import in_slices
 
 __all__ = [
     "JSON_TYPE",
     "TEXT_TYPE",
+    "Answer",
     "Handler",
     "HttpError",
     "HttpServer",
     "Limits",
+    "OneAnswer",
     "PendingResponse",
     "Request",
     "Response",

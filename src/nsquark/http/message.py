@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nsquark.errors import NsquarkError, UsageError
 
@@ -51,9 +51,15 @@ class Response:
 class HttpError(NsquarkError):
     """Raised by a handler to answer with NSQ's error JSON."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Iterable[tuple[str, str]] = ()) -> None:
         super().__init__(f"{status} {message}")
-        self.response = v1_error(status, message)
+        self.response = v1_error(status, message, headers)
+
+
+class Receiver(Protocol):
+    """Whoever is told when a response is there."""
+
+    def answer(self, request: Request, response: Response) -> None: ...
 
 
 class PendingResponse:
@@ -67,7 +73,7 @@ class PendingResponse:
 
     def __init__(self) -> None:
         self._response: Response | None = None
-        self._connection: HttpConnection | None = None
+        self._connection: Receiver | None = None
         self._request: Request | None = None
 
     def resolve(self, response: Response) -> None:
@@ -78,7 +84,7 @@ class PendingResponse:
         if self._connection is not None and self._request is not None:
             self._connection.answer(self._request, response)
 
-    def attach(self, connection: HttpConnection, request: Request) -> Response | None:
+    def attach(self, connection: Receiver, request: Request) -> Response | None:
         """Called by the connection: the response if it is there already, else it will be told."""
         if self._response is None:
             self._connection, self._request = connection, request

@@ -36,6 +36,7 @@ from . import stats
 from .broker import Broker
 from .channel import Channel
 from .http_config import ConfigApi
+from .http_guard import HttpGuard
 from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -52,17 +53,23 @@ def router(broker: Broker) -> Router:
     options = broker.options
     api = HttpApi(broker)
     config = ConfigApi(options, broker.lookup.set_addresses)
-    table = Router()
-    table.add("GET", "/ping", api.ping)
-    table.add("GET", "/info", api.info)
-    table.add("GET", "/stats", api.stats)
-    table.add("POST", "/pub", api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
-    table.add("POST", "/mpub", api.mpub, max_body=options.max_body_size, too_big="BODY_TOO_BIG", logged=False)
+    table = Router(HttpGuard(broker.auth_servers) if options.http_auth and broker.auth_servers else None)
+    max_msg, max_body = options.max_msg_size, options.max_body_size
+    # `access` is who may with --http-auth, see http_guard.py
+    table.add("GET", "/ping", api.ping, access="anybody")
+    table.add("GET", "/info", api.info, access="known")
+    table.add("GET", "/stats", api.stats, access="known")
+    table.add(
+        "POST", "/pub", api.pub, max_body=max_msg, too_big="MSG_TOO_BIG", logged=False, access="publish"
+    )
+    table.add("POST", "/mpub", api.mpub, max_body=max_body, logged=False, access="publish")
     for verb in ("create", "delete", "empty", "pause", "unpause"):
-        table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"))
-        table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"))
-    table.add("GET", "/config/<opt>", config.get)
-    table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
+        table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"), access="publish")
+        table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"), access="subscribe")
+    table.add("GET", "/config/<opt>", config.get, access="known")
+    table.add(
+        "PUT", "/config/<opt>", config.put, max_body=max_msg, too_big="INVALID_VALUE", access="everything"
+    )
     return table
 
 
