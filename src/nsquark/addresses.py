@@ -8,12 +8,12 @@ import socket
 def split_address(address: str) -> tuple[str, int]:
     """Host and port; the host is empty for any. Raises ValueError with Go's words."""
     host, colon, port = address.rpartition(":")
+    if not colon or "]" in port:
+        raise ValueError(f"address {address}: missing port in address")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"address {address}: too many colons in address")
-    if not colon or "]" in port:
-        raise ValueError(f"address {address}: missing port in address")
     if not port:
         return host, 0
     if port.isascii() and port.isdigit():

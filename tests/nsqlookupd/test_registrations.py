@@ -249,12 +249,17 @@ class Model(RuleBasedStateMachine):
         assert {nsqd.id for nsqd in self.found.peers} == set(self.connected)
         assert self.found.size == len(self.flat) + sum(map(len, self.flat.values()))
 
+        assert self.found.topic_names() == sorted(key[1] for key in self.flat if key[0] == "topic")
+
     @invariant()
     def every_peer_knows_its_own(self) -> None:
         for nsqd in self.connected.values():
             own = {("topic", each.topic, "") for each in nsqd.topics}
             own |= {("channel", each.topic, each.channel) for each in nsqd.channels}
             assert own == {key for key, producers in self.flat.items() if nsqd.id in producers}
+            assert {each.topic for each in nsqd.tombstoned} == {
+                key[1] for key, producers in self.flat.items() if producers.get(nsqd.id)
+            }
             assert nsqd.named_topics()[0] == sorted(nsqd.topics, key=lambda each: each.topic)
 
 

@@ -92,7 +92,7 @@ class HttpApi:
         return v1_body(await in_slices(self._topic_pieces()), JSON_TYPE)
 
     def _topic_pieces(self) -> Iterator[str]:
-        names = sorted(self._registrations.topics)
+        names = self._registrations.topic_names()
         for first in range(0, len(names), NAMES_IN_A_PIECE):
             yield '{"topics":[' if first == 0 else ","
             yield pack_json(names[first : first + NAMES_IN_A_PIECE])[1:-1]
@@ -113,7 +113,11 @@ class HttpApi:
 
     def _node(self, peer: Peer, now: int) -> str:
         topics, names = peer.named_topics()
-        hidden = ["true" if self._visible.tombstoned(topic, peer, now) else "false" for topic in topics]
+        hidden = ["false"] * len(topics)
+        if peer.tombstoned:
+            for index, topic in enumerate(topics):
+                if self._visible.tombstoned(topic, peer, now):
+                    hidden[index] = "true"
         return f'{{{peer.packed},"tombstones":[{",".join(hidden)}],"topics":{names}}}'
 
     async def debug(self, _request: Request) -> Response:

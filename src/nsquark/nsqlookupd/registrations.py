@@ -38,7 +38,7 @@ class Registration:
 class Peer:
     """An nsqd that has identified itself: one for each connection."""
 
-    __slots__ = ("_named", "channels", "id", "info", "last_update", "packed", "topics")
+    __slots__ = ("_named", "channels", "id", "info", "last_update", "packed", "tombstoned", "topics")
 
     def __init__(self, peer_id: str, info: PeerInfo, now: int) -> None:
         """`peer_id` is the address that the connection comes from."""
@@ -47,6 +47,7 @@ class Peer:
         self.last_update = now
         self.topics: set[Registration] = set()
         self.channels: set[Registration] = set()
+        self.tombstoned: set[Registration] = set()  # those of its topics that ever were
         # It never changes, and is asked for all the time: the fields of a producer, but for the braces.
         self.packed = pack_json(
             {
@@ -67,8 +68,13 @@ class Peer:
             self._named = topics, pack_json([each.topic for each in topics])
         return self._named
 
-    def topics_changed(self) -> None:
+    def changing(self, registration: Registration) -> set[Registration]:
+        """Where it keeps this registration, which is about to come or go."""
+        if registration.channel:
+            return self.channels
         self._named = None
+        self.tombstoned.discard(registration)
+        return self.topics
 
     def is_node(self, node: str) -> bool:
         """Whether `host:http_port` means it. NSQ has IPv6 without brackets here, nsqadmin sends them."""
@@ -89,8 +95,15 @@ class Registrations:
         self._limit = limit
         self._limit_per_peer = limit_per_peer
         self._empty: dict[Registration, None] = {}
+        self._topic_names: list[str] | None = None
 
     # ---- names
+
+    def topic_names(self) -> list[str]:
+        """In order; remembered until a topic comes or goes."""
+        if self._topic_names is None:
+            self._topic_names = sorted(self.topics)
+        return self._topic_names
 
     def add_topic(self, topic: str) -> Registration:
         """Raises DirectoryFull."""
@@ -98,6 +111,7 @@ class Registrations:
         if found is None:
             self._make_room()
             found = self.topics[topic] = Registration(topic)
+            self._topic_names = None
             self._empty[found] = None
             self.size += 1
         return found
@@ -125,8 +139,9 @@ class Registrations:
                 del self.channels[topic]
         else:
             del self.topics[topic]
+            self._topic_names = None
         for peer in registration.producers:
-            self._of(peer, registration).discard(registration)
+            peer.changing(registration).discard(registration)
         self.size -= 1 + len(registration.producers)
         self._empty.pop(registration, None)
 
@@ -168,7 +183,7 @@ class Registrations:
             raise DirectoryFull(f"more than {self._limit_per_peer} registrations of one producer")
         self._make_room(registration)
         registration.producers[peer] = NEVER
-        self._of(peer, registration).add(registration)
+        peer.changing(registration).add(registration)
         self._empty.pop(registration, None)
         self.size += 1
         return True
@@ -177,7 +192,7 @@ class Registrations:
         """Whether it was one. The registration stays, even without producers."""
         if registration.producers.pop(peer, None) is None:
             return False
-        self._of(peer, registration).discard(registration)
+        peer.changing(registration).discard(registration)
         self.size -= 1
         if not registration.producers:
             self._empty[registration] = None
@@ -198,13 +213,6 @@ class Registrations:
             self.remove_producer(registration, peer)
         return found
 
-    def _of(self, peer: Peer, registration: Registration) -> set[Registration]:
-        """The side of the peer on which the registration is kept, which is about to change."""
-        if registration.channel:
-            return peer.channels
-        peer.topics_changed()
-        return peer.topics
-
     def _make_room(self, wanted: Registration | None = None) -> None:
         """For one more name or producer, but not at the cost of `wanted`."""
         while self.size >= self._limit:
@@ -223,6 +231,7 @@ class Registrations:
         meant = [peer for peer in found.producers if peer.is_node(node)]
         for peer in meant:
             found.producers[peer] = now
+            peer.tombstoned.add(found)
         return meant
 
 
