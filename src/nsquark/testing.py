@@ -36,7 +36,7 @@ class Nsqd:
         self._data: tempfile.TemporaryDirectory[str] | None = None
         self._addresses: dict[str, str] = {}
         self._ready = threading.Event()
-        self._last_lines: deque[str] = deque(maxlen=20)
+        self._last_lines: deque[str] = deque(maxlen=200)
 
     @property
     def tcp_address(self) -> str:

@@ -322,7 +322,6 @@ class Consumer:
         engine.start_closing()
         await roster.stop()
         subscriptions = list(engine.subscriptions.values())
-        abandoned = 0
         try:
             await self._drained(subscriptions, timeout)
         finally:
@@ -330,8 +329,9 @@ class Consumer:
             engine.give_back_queue()
             engine.end()
             for subscription in subscriptions:
-                abandoned += subscription.close()
+                subscription.close()
             await _gone(subscriptions, self.config.write_timeout)
+        abandoned = sum(subscription.abandoned for subscription in subscriptions)
         return Drained(engine.finished - finished, engine.requeued - requeued, abandoned)
 
     async def _drained(self, subscriptions: list[Subscription], timeout: float) -> None:

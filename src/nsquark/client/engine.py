@@ -175,6 +175,11 @@ class Engine:
                 subscription.give_back(message.id)
             subscription.close_if_drained()
             return
+        limit = self.config.max_attempts
+        if limit and (spent := [message for message in messages if message.attempts > limit]):
+            messages = [message for message in messages if message.attempts <= limit]
+            for message in spent:
+                self._give_up(message)
         self.ready.extend(messages)
         if self._waiters:
             self._wake_up(len(messages))
@@ -187,16 +192,8 @@ class Engine:
                 count -= 1
 
     def take_ready(self) -> Message | None:
-        """The next message that is to be handled, if there is one right now."""
-        ready = self.ready
-        limit = self.config.max_attempts
-        while ready:
-            message = ready.popleft()
-            if limit and message.attempts > limit:
-                self._give_up(message)
-                continue
-            return message
-        return None
+        """The next message, if there is one right now."""
+        return self.ready.popleft() if self.ready else None
 
     async def take(self, worker: bool = False) -> Message | None:
         """The next message, as soon as there is one; None when there will be none."""

@@ -219,22 +219,50 @@ class Producer:
         failed: set[int] = set()
         while True:
             lease = self._pool.pick(loop.time())
-            # When all have failed we wait for the one that is picked, as for an only one.
-            patient = len(failed) >= len(links) - 1
+            if len(failed) == len(links):
+                await self._first_connected(deadline)
+                failed.clear()
+            elif lease.host in failed:
+                continue  # what is picked at random may be picked again
             try:
-                await self._publish_to(links[lease.host], command, deadline, patient)
+                await self._publish_to(links[lease.host], command, deadline, patient=len(links) == 1)
             except ConnectFailed as error:
                 lease.mark(False, loop.time())
                 failed.add(lease.host)
                 if error.permanent and len(failed) == len(links):
                     raise
-                await asyncio.sleep(0)
             except NsquarkError:
                 lease.mark(False, loop.time())
                 raise
             else:
                 lease.mark(True, loop.time())
                 return
+
+    async def _first_connected(self, deadline: float) -> None:
+        """Wait until any nsqd can be reached. Raises ConnectFailed if all refuse us."""
+        tasks = [asyncio.create_task(self._connected(link)) for link in self._links]
+        refusals = []
+        try:
+            async with asyncio.timeout_at(deadline):
+                for done in asyncio.as_completed(tasks):
+                    refusal = await done
+                    if refusal is None:
+                        return
+                    refusals.append(refusal)
+            raise refusals[0]
+        except TimeoutError:
+            raise PublishTimeout("no nsqd could be reached in time", sent=False) from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self, link: Link) -> ConnectFailed | None:
+        try:
+            await link.connected(patient=True)
+        except ConnectFailed as error:
+            return error
+        return None
 
     async def _publish_to(self, link: Link, command: Sequence[bytes], deadline: float, patient: bool) -> None:
         try:

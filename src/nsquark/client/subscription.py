@@ -36,6 +36,8 @@ class Subscription:
         self.draining = False  # CLS was sent: close when nothing is in flight
         self.error: Exception | None = None  # why it was lost
         self.gone = asyncio.Event()
+        self._msg_timeout = 60.0
+        self.abandoned = 0  # given back at the end, from the hands of whoever had taken them
         self._closed_wait = False  # nsqd has answered CLS
         self.ids: set[bytes] = set()  # of what is in flight
         self.manual: set[bytes] = set()  # of messages whose handlers will not answer
@@ -67,6 +69,7 @@ class Subscription:
             self.connection.abort()
             raise
         granted = self.connection.negotiated
+        self._msg_timeout = granted.msg_timeout / 1000
         self.lane = Lane(granted.max_rdy_count, self.loop.time())
         if granted.max_rdy_count < self._engine.sharing.max_in_flight:
             log.warning(
@@ -83,7 +86,9 @@ class Subscription:
         ids = [message.id for message in messages]
         self.ids.update(ids)
         if self._forgotten:
-            self._forgotten.difference_update(ids)  # delivered again
+            again = self._forgotten.intersection(ids)  # their time was up, so this is their only delivery
+            self._forgotten -= again
+            self.lane.in_flight -= len(again)
         self._engine.received(self, messages)
 
     def answer_failed(self, error: ProtocolError) -> None:
@@ -124,9 +129,11 @@ class Subscription:
         self.ids.discard(message_id)
         self.connection.send_fin(message_id)
         engine.finished += 1
-        if self.draining or engine.sharing.waiting or self._touched:
+        in_time = self.loop.time() - message.stamp < self._msg_timeout
+        if not in_time or self._touched or self._expired or self.draining or engine.sharing.waiting:
+            in_time = not self.is_expired(message)
             self._answered(message_id)
-        return self.loop.time() - message.stamp < self._soft or not self.is_expired(message)
+        return in_time
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> bool:
         if message.answered:
@@ -149,8 +156,9 @@ class Subscription:
         engine.signal(Signal.FAILURE if backoff else Signal.NEUTRAL)
         self.lane.in_flight -= 1
         self.give_back(message.id, delay)
+        in_time = not self.is_expired(message)
         self._answered(message.id)
-        return not self.is_expired(message)
+        return in_time
 
     def give_back(self, message_id: bytes, delay: float = 0.0) -> None:
         """REQ, and nothing else."""
@@ -237,15 +245,11 @@ class Subscription:
 
     # ---- time
 
-    @property
-    def _soft(self) -> float:
-        return self.connection.negotiated.msg_timeout / 1000
-
     def time_left(self, message: Message, hard: bool = False) -> float:
         granted = self.connection.negotiated
         end = message.stamp + granted.max_msg_timeout / 1000
         if not hard:
-            end = min(end, self._touched.get(message.id, message.stamp) + granted.msg_timeout / 1000)
+            end = min(end, self._touched.get(message.id, message.stamp) + self._msg_timeout)
         return end - self.loop.time()
 
     def is_expired(self, message: Message) -> bool:
@@ -269,16 +273,15 @@ class Subscription:
         if self.draining and self._closed_wait and not self.lost and not self.ids - self._forgotten:
             self.close()
 
-    def close(self) -> int:
-        """Give back what is unanswered, and close; how many that were."""
+    def close(self) -> None:
+        """Give back what is unanswered, and close."""
         if self.lost:
-            return 0
-        left = list(self.ids)
-        for message_id in left:
+            return
+        for message_id in list(self.ids):
             self.give_back(message_id)
+            self.abandoned += 1
         self.lost = True
         self.connection.close()
-        return len(left)
 
 
 def _answered_before(message: Message) -> UsageError:

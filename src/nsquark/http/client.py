@@ -15,7 +15,7 @@ import httptools
 from nsquark.errors import ConnectFailed, ConnectionLost, NsquarkError, UsageError
 
 MAX_BODY = 256 << 20
-_READ = 65536
+_MAX_HEAD = _READ = 65536
 
 
 @dataclass(slots=True)
@@ -108,11 +108,14 @@ class _Collector:
         self.answer = Answer()
         self.pieces: list[bytes] = []
         self.size = 0
-        self.complete = False
+        self.head_complete = self.complete = False
         self._max_body = max_body
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.head_complete = True
 
     def on_body(self, body: bytes) -> None:
         self.size += len(body)
@@ -127,13 +130,17 @@ class _Collector:
 async def _read(reader: asyncio.StreamReader, url: str, max_body: int) -> Answer:
     collector = _Collector(max_body)
     parser = httptools.HttpResponseParser(collector)
+    size = 0
     try:
         while not collector.complete:
             data = await reader.read(_READ)
+            size += len(data)
+            if not collector.head_complete and size > _MAX_HEAD:
+                raise ConnectionLost(f"{url}: a head of more than {_MAX_HEAD} bytes")
             if not data:
                 # without a length, the end of the connection is the end of the body
                 lengths = {"content-length", "transfer-encoding"} & collector.answer.headers.keys()
-                if parser.get_status_code() < 200 or lengths:
+                if not collector.head_complete or lengths:
                     raise ConnectionLost(f"{url}: the connection ended before the answer did")
                 break
             parser.feed_data(data)
