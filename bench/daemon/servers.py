@@ -22,6 +22,7 @@ START_TIMEOUT = 20.0
 class Server:
     port: int
     process: subprocess.Popen[bytes]
+    http_port: int = 0
 
     def rss(self) -> int:
         """Resident memory in bytes, whatever it is made of."""
@@ -55,6 +56,7 @@ def nsqd(executable: Path, flags: Sequence[str], data_parent: Path | None) -> It
             *flags,
         ]
         with _running(argv, tcp, Path(folder, "log")) as server:
+            server.http_port = http
             yield server
 
 

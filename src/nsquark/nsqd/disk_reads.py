@@ -36,9 +36,11 @@ class DiskReads:
 
     def index(self, segment: Segment, who: object, then: Callable[[OSError | None], None]) -> None:
         """Have a segment look into its file, once for all who ask, and tell each of them once."""
-        waiting = self._indexing.setdefault(segment, {})
-        waiting[who] = then
-        if len(waiting) == 1:
+        waiting = self._indexing.get(segment)
+        if waiting is not None:
+            waiting[who] = then
+        else:
+            self._indexing[segment] = {who: then}
             future = self._loop.run_in_executor(self._pool, segment.build_index)
             future.add_done_callback(lambda future: self._indexed(segment, future))
 
