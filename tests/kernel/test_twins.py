@@ -127,6 +127,28 @@ def test_pubs_with_one_line_make_one_run(twin: ModuleType) -> None:
 
 
 @each_twin
+def test_a_read_is_taken_whole_or_not_at_all(twin: ModuleType) -> None:
+    data = pub(b"t", b"one") + pub(b"t", b"three")
+    writer = twin.BatchWriter(7, 9)
+
+    def added(data: bytes, end: int, line: bytes = b"PUB t\n", max_size: int = 5, most: int = 2) -> int:
+        return writer.add_if_pubs(data, end, line, max_size, most, 1)
+
+    for end in {*range(len(data))} - {13}:  # the first command has 13 bytes
+        assert added(data, end) == 0
+    assert added(data, len(data), max_size=4) == 0
+    assert added(data, len(data), most=1) == 0
+    assert added(data, len(data), line=b"PUB u\n") == 0
+    assert added(data + pub(b"u", b"x"), 999) == 0
+    assert added(data + pub(b"t", b""), 999) == 0
+    assert (writer.count, writer.size, writer.position, writer.next_id) == (0, 0, 7, 9)
+    assert added(data, 13) == 1
+    assert added(data + b"left over", len(data)) == 2
+    assert (writer.position, writer.next_id) == (10, 12)
+    assert [body for _, body in messages(writer.take())] == [b"one", b"one", b"three"]
+
+
+@each_twin
 @pytest.mark.parametrize(("topic", "count"), [(b"t" * 75, 1), (b"t" * 76, 0)])
 def test_a_long_line_is_left_to_the_parser(twin: ModuleType, topic: bytes, count: int) -> None:
     data = pub(topic, b"one")
@@ -227,6 +249,18 @@ def test_attempts_are_changed_in_a_copy(twin: ModuleType) -> None:
 
 
 @each_twin
+def test_timestamps_are_told_where_they_change(twin: ModuleType) -> None:
+    writer = twin.BatchWriter(0, 7)
+    for timestamp, bodies in [(5, [b"a", b"bb"]), (5, [b"c"]), (6, [b""]), (0, [b"d", b"e"])]:
+        writer.add_bodies(bodies, timestamp, 0)
+    data = writer.take()
+    frames = twin.gather(data, 0, len(data), 0, 100, 10**6)[0]
+    assert twin.timestamps(frames, 7) == [(7, 5), (10, 6), (11, 0)]
+    assert twin.timestamps(b"", 7) == []
+    assert twin.timestamps(memoryview(frames)[:33], 7) == []
+
+
+@each_twin
 def test_batches_are_walked_and_marked(twin: ModuleType) -> None:
     data = written(twin, [(0, [b"a"]), (5, [b"b", b"c"]), (0, [b"d"])])
     first, second, third = (0, 83, 1, 0, 0, 1, 0), (83, 118, 2, 1, 1, 1, 5), (201, 83, 1, 3, 3, 1, 0)
@@ -246,6 +280,64 @@ def test_a_message_is_found_by_its_position(twin: ModuleType) -> None:
     assert found == [(0, 0, 0), (83, 0, 0), (83 + 48 + 35, 1, 0), (201, 0, 0), (-1, 0, 284 + 48)]
     assert twin.find_message(data, 83, len(data), 0) == (-1, 0, 0)
     assert twin.find_message(data, 0, 83 + 48 + 10, 2) == (-1, 0, 201)
+
+
+@each_twin
+def test_messages_are_read_in_runs(twin: ModuleType) -> None:
+    frames = twin.with_attempts(written(twin, [(0, [b"a", b"", b"ccc"])], first=5)[HEADER:], 258)
+    ok = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+    data = b"--" + frames + ok
+    stop, run = twin.read_messages(data, 2, len(data), twin.Delivery, "source", 2.5)
+    assert stop == 2 + len(frames)
+    assert [told(each) for each in run] == [
+        (1, 258, b"%016x" % number, body, "source", 2.5, False)
+        for number, body in zip((5, 6, 7), (b"a", b"", b"ccc"), strict=True)
+    ]
+    stop, run = twin.read_messages(frames, 0, len(frames) - 1, twin.Delivery, None, 0.0)
+    assert (stop, [told(each)[3] for each in run]) == (35 + 34, [b"a", b""])
+    assert twin.read_messages(ok + frames, 0, len(ok + frames), twin.Delivery, None, 0.0) == (0, [])
+    assert twin.scan_oks(ok * 3 + frames, 0, len(ok * 3 + frames)) == (30, 3)
+    assert twin.scan_oks(ok * 3, 10, 29) == (20, 1)
+
+
+@each_twin
+def test_a_message_that_is_let_go_unanswered_says_so(twin: ModuleType) -> None:
+    dropped: list[bytes] = []
+
+    class Message(twin.Delivery):  # type: ignore[misc, name-defined]
+        __slots__ = ()
+
+        def dropped(self) -> None:
+            dropped.append(self.body)
+
+    frames = written(twin, [(0, [b"a", b"b", b"c"])])[HEADER:]
+    _, run = twin.read_messages(frames, 0, len(frames), Message, None, 0.0)
+    run[1].answered = True
+    del run[:]
+    assert sorted(dropped) == [b"a", b"c"]
+    Message()  # one that never was a message has nothing to say
+    assert sorted(dropped) == [b"a", b"c"]
+
+
+@each_twin
+def test_only_deliveries_are_made(twin: ModuleType) -> None:
+    if twin is not pure:
+        with pytest.raises(TypeError):
+            twin.read_messages(b"", 0, 0, dict, None, 0.0)
+
+
+@each_twin
+def test_mpub_is_packed(twin: ModuleType) -> None:
+    bodies = [b"a", bytearray(b"bb"), memoryview(b"ccc")]
+    packed = mpub(b"a", b"bb", b"ccc")
+    assert twin.pack_mpub(b"MPUB t\n", bodies, 3) == (
+        -1,
+        b"MPUB t\n" + struct.pack(">i", len(packed)) + packed,
+    )
+    assert twin.pack_mpub(b"MPUB t\n", bodies, 2) == (2, b"")
+    assert twin.pack_mpub(b"MPUB t\n", [b"a", b""], 2) == (1, b"")
+    with pytest.raises(TypeError):
+        twin.pack_mpub(b"", [b"a", "text"], 5)
 
 
 # ---- what the tests are made of
@@ -277,6 +369,13 @@ def test_what_is_no_log_has_no_index(twin: ModuleType) -> None:
     assert twin.index_frames(b"NQB2" + data[4:], len(data), 0, 0, 0, 0, 9)[1] == -1
     assert twin.index_frames(bytes(60), 60, 0, 1, 0, 0, 9)[1] == -1
     assert twin.index_frames(data[:40], 40, 0, 0, 0, 0, 9)[1] == -1
+
+
+def told(each: Any) -> tuple[Any, ...]:
+    """What is in a Delivery, which does not mind being dropped any more."""
+    fields = (each.timestamp_ns, each.attempts, each.id, each.body, each.source, each.stamp, each.answered)
+    each.answered = True
+    return fields
 
 
 def fins(*ids: int) -> bytes:
@@ -379,8 +478,9 @@ def both(name: str, data: Any, *arguments: Any) -> Any:
 
 
 @agree
-@given(SEEDS, st.binary(max_size=300))
-def test_the_twins_agree_on_crc32c(draw: Draw, data: bytes) -> None:
+@given(SEEDS, st.binary(max_size=300), st.sampled_from([1, 40, 90]))
+def test_the_twins_agree_on_crc32c(draw: Draw, data: bytes, times: int) -> None:
+    data *= times  # long ones are summed in several lanes
     both("crc32c", draw.kind(data), *draw.span(data))
 
 
@@ -418,6 +518,10 @@ def test_the_twins_agree_on_scan_pubs(draw: Draw) -> None:
         one, other = pure.BatchWriter(0, 5), fast.BatchWriter(0, 5)
         arguments = (buffer, start, count, length, draw.stamp())
         assert one.add_pubs(*arguments) == other.add_pubs(*arguments)
+        assert one.take() == other.take()
+        line = bytes(data[:length]) if draw.random() < 0.9 else b"PUB x\n"
+        whole = (buffer, draw.choice([end, len(data)]), line, 20, draw.choice([0, 3, 99]), draw.stamp())
+        assert one.add_if_pubs(*whole) == other.add_if_pubs(*whole)
         assert one.take() == other.take()
 
 
@@ -517,6 +621,7 @@ def test_the_twins_slice_and_copy_alike(draw: Draw, more: int) -> None:
 def test_the_twins_agree_on_frames(draw: Draw) -> None:
     frames = draw.kind(draw.mangled(draw.log()[HEADER:]))
     both("frame_ends", frames)
+    both("timestamps", frames, draw.choice([0, 1, LAST_ID - 100]))
     both("with_attempts", frames, draw.choice([-1, 0, 1, 255, 256, 65535, 65536, 70000]))
 
 
@@ -557,6 +662,33 @@ def test_the_twins_agree_on_index_frames(draw: Draw) -> None:
     assert left <= skip
 
 
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_what_a_client_reads(draw: Draw) -> None:
+    pieces = [draw.log()[HEADER:], b"\x00\x00\x00\x06\x00\x00\x00\x00OK" * draw.randint(0, 3)]
+    draw.shuffle(pieces)
+    data = draw.mangled(b"".join(pieces))
+    start, end = draw.span(data)
+    buffer = draw.kind(data)
+    both("scan_oks", buffer, start, end)
+    (stop, one), (other_stop, other) = (
+        twin.read_messages(buffer, start, end, twin.Delivery, "x", 1.0) for twin in (pure, fast)
+    )
+    assert stop == other_stop
+    assert [told(each) for each in one] == [told(each) for each in other]
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_pack_mpub_alike(draw: Draw) -> None:
+    bodies = [draw.kind(body) for body in draw.bodies()]
+    if draw.random() < 0.1:
+        bodies.append(b"")
+    limit = draw.choice([1, 39, 40, 1000])
+    assert pure.pack_mpub(b"MPUB t\n", bodies, limit) == fast.pack_mpub(b"MPUB t\n", bodies, limit)
+
+
 @agree
 @given(SEEDS, st.binary(max_size=200))
 def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
@@ -569,6 +701,7 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("gather", buffer, start, end, 1, 10, 1000)
     both("frame_ends", buffer)
     both("with_attempts", buffer, 3)
+    both("timestamps", buffer, 3)
     both("scan_batches", buffer, start, end, True, 100)
     both("find_message", buffer, start, end, 0)
     both("index_frames", buffer, end, start, 0, 0, 0, 10)

@@ -11,15 +11,20 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
     try:
         from .fast import (
             BatchWriter,
+            Delivery,
             crc32c,
             find_message,
             frame_ends,
             gather,
             index_frames,
+            pack_mpub,
+            read_messages,
             scan_batches,
             scan_fins,
             scan_mpub,
+            scan_oks,
             scan_pubs,
+            timestamps,
             with_attempts,
         )
 
@@ -32,15 +37,20 @@ else:
 if not COMPILED:
     from .pure import (  # type: ignore[assignment]
         BatchWriter,
+        Delivery,
         crc32c,
         find_message,
         frame_ends,
         gather,
         index_frames,
+        pack_mpub,
+        read_messages,
         scan_batches,
         scan_fins,
         scan_mpub,
+        scan_oks,
         scan_pubs,
+        timestamps,
         with_attempts,
     )
 
@@ -49,14 +59,19 @@ __all__ = [
     "Batch",
     "BatchWriter",
     "Buffer",
+    "Delivery",
     "crc32c",
     "find_message",
     "frame_ends",
     "gather",
     "index_frames",
+    "pack_mpub",
+    "read_messages",
     "scan_batches",
     "scan_fins",
     "scan_mpub",
+    "scan_oks",
     "scan_pubs",
+    "timestamps",
     "with_attempts",
 ]

@@ -303,6 +303,37 @@ cdef class BatchWriter:
     def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
         return self.add_run(data, start, count, line, timestamp)
 
+    def add_if_pubs(self, data, Py_ssize_t end, bytes line, int64_t max_size, Py_ssize_t most, int64_t timestamp):
+        cdef View view
+        cdef const uint8_t *p
+        cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
+        cdef Py_ssize_t length = len(line), start = 0, count = 0
+        cdef int32_t size
+        hold(&view, data, 0, end)
+        try:
+            while start < view.end:
+                p = view.p + start
+                if view.end - start < length + 4 or memcmp(p, first, <size_t> length):
+                    return 0
+                size = <int32_t> nq_get32(p + length)
+                if size <= 0 or size > max_size or view.end - start - length - 4 < size:
+                    return 0
+                start += length + 4 + size
+                count += 1
+            if count == 0 or count > most:
+                return 0
+            self.open_batch(timestamp, 0)
+            self.reserve(<size_t> (start - count * (length + 4) + count * FRAME))
+            start = 0
+            while start < view.end:
+                p = view.p + start + length
+                size = <int32_t> nq_get32(p)
+                self.add(p + 4, <uint32_t> size, <uint64_t> timestamp)
+                start += length + 4 + size
+        finally:
+            PyBuffer_Release(&view.buffer)
+        return count
+
     def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp):
         return self.add_run(data, start + 4, count, 0, timestamp)
 
@@ -467,6 +498,25 @@ def with_attempts(frames, int64_t attempts):
     return result
 
 
+def timestamps(frames, uint64_t first_id):
+    cdef View view
+    cdef Py_ssize_t at = 0
+    cdef int64_t timestamp, last = 0
+    cdef list steps = []
+    hold(&view, frames, 0, view_all())
+    try:
+        while at + FRAME <= view.end:
+            timestamp = <int64_t> nq_get64(view.p + at + 8)
+            if timestamp != last or not steps:
+                steps.append((first_id, timestamp))
+                last = timestamp
+            first_id += 1
+            at += <Py_ssize_t> nq_get32(view.p + at) + 4
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return steps
+
+
 def scan_batches(data, Py_ssize_t start, Py_ssize_t end, bint verify, Py_ssize_t stride):
     cdef View view
     cdef const uint8_t *p
@@ -590,3 +640,121 @@ def index_frames(data, Py_ssize_t end, Py_ssize_t at, int64_t remaining, uint64_
     finally:
         PyBuffer_Release(&view.buffer)
     return index[:used], at, remaining if at >= 0 else 0, skip
+
+
+# ---- the other end of the wire: what a client reads and writes
+
+cdef class Delivery:
+    cdef public int64_t timestamp_ns
+    cdef public int attempts
+    cdef public bytes id
+    cdef public bytes body
+    cdef public object source
+    cdef public double stamp
+    cdef public bint answered
+
+    def __cinit__(self):
+        self.id = self.body = b""
+        self.answered = True
+
+    def dropped(self):
+        pass
+
+    def __del__(self):
+        if not self.answered:
+            self.dropped()
+
+
+def read_messages(data, Py_ssize_t start, Py_ssize_t end, type kind, source, double stamp):
+    cdef View view
+    cdef const uint8_t *p
+    cdef uint32_t size
+    cdef list messages = []
+    cdef Delivery message
+    if not issubclass(kind, Delivery):
+        raise TypeError(f"{kind} is no Delivery")
+    hold(&view, data, start, end)
+    try:
+        while view.end - start >= FRAME:
+            p = view.p + start
+            size = nq_get32(p)
+            if nq_get32(p + 4) != 2 or size < 30 or view.end - start - 4 < <Py_ssize_t> size:
+                break
+            message = <Delivery> kind.__new__(kind)
+            message.timestamp_ns = <int64_t> nq_get64(p + 8)
+            message.attempts = p[16] << 8 | p[17]
+            message.id = PyBytes_FromStringAndSize(<char *> p + 18, 16)
+            message.body = PyBytes_FromStringAndSize(<char *> p + FRAME, <Py_ssize_t> size - 30)
+            message.source = source
+            message.stamp = stamp
+            message.answered = False
+            messages.append(message)
+            start += 4 + <Py_ssize_t> size
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return start, messages
+
+
+def scan_oks(data, Py_ssize_t start, Py_ssize_t end):
+    cdef View view
+    cdef Py_ssize_t count = 0
+    hold(&view, data, start, end)
+    while view.end - start >= 10 and memcmp(view.p + start, b"\x00\x00\x00\x06\x00\x00\x00\x00OK", 10) == 0:
+        start += 10
+        count += 1
+    PyBuffer_Release(&view.buffer)
+    return start, count
+
+
+def pack_mpub(bytes head, bodies, int64_t max_msg_size):
+    cdef View view
+    cdef list held = list(bodies)  # nobody else can change this one between the two passes
+    cdef Py_ssize_t index, count = len(held), first = len(head), total = 4, size
+    cdef bytes result
+    cdef uint8_t *out
+    for index in range(count):
+        size = size_of(held[index])
+        if size <= 0 or size > max_msg_size:
+            return index, b""
+        total += 4 + size
+    if total > 0x7FFFFFFF:
+        raise OverflowError("an MPUB of 2 GiB or more")
+    result = PyBytes_FromStringAndSize(NULL, first + 4 + total)
+    out = <uint8_t *> PyBytes_AS_STRING(result)
+    memcpy(out, PyBytes_AS_STRING(head), <size_t> first)
+    nq_put32(out + first, <uint32_t> total)
+    nq_put32(out + first + 4, <uint32_t> count)
+    out += first + 8
+    total -= 4
+    for body in held:
+        if type(body) is bytes:  # nearly always: these neither change nor need to be held
+            size = len(<bytes> body)
+            nq_put32(out, <uint32_t> size)
+            memcpy(out + 4, PyBytes_AS_STRING(body), <size_t> size)
+            out += 4 + size
+            total -= 4 + size
+            continue
+        hold(&view, body, 0, view_all())
+        size = view.end
+        if total < 4 + size:  # a bytearray that has grown meanwhile
+            PyBuffer_Release(&view.buffer)
+            raise ValueError("a body changed while it was packed")
+        nq_put32(out, <uint32_t> size)
+        memcpy(out + 4, view.p, <size_t> size)
+        PyBuffer_Release(&view.buffer)
+        out += 4 + size
+        total -= 4 + size
+    if total:
+        raise ValueError("a body changed while it was packed")
+    return -1, result
+
+
+cdef Py_ssize_t size_of(body) except -1:
+    cdef View view
+    cdef Py_ssize_t size
+    if type(body) is bytes:
+        return len(<bytes> body)
+    hold(&view, body, 0, view_all())
+    size = view.end
+    PyBuffer_Release(&view.buffer)
+    return size

@@ -1,0 +1,29 @@
+"""The addresses a client connects to: `host:port`, `[v6]:port`, alone or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nsquark import addresses
+from nsquark.errors import UsageError
+
+Addresses = str | Iterable[str]
+
+
+def as_addresses(given: Addresses) -> tuple[str, ...]:
+    """One or several addresses, each checked, without repetition."""
+    several = (given,) if isinstance(given, str) else tuple(given)
+    for address in several:
+        split_address(address)
+    return tuple(dict.fromkeys(several))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """The host, without brackets, and the port; neither may be left out. Raises UsageError."""
+    try:
+        host, port = addresses.split_address(address)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not host or not port:
+        raise UsageError(f"address {address!r} is not host:port")
+    return host, port
