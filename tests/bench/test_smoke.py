@@ -64,3 +64,10 @@ def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     output = run("daemon/compare.py", "--json", str(result))
     assert "MPUB of 200" in output
     assert json.loads(result.read_text())
+
+
+def test_the_client_benchmark_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    output = run("client/compare.py", "--json", str(result))
+    assert "times the rate" in output  # pynsq is always there to compare with
+    assert json.loads(result.read_text())["rates"]["nsquark consume"][0] > 0
