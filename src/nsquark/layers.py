@@ -268,7 +268,7 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
     def _hand_up(self, until: float) -> None:
         upper = self._upper
         if isinstance(upper, asyncio.BufferedProtocol):
-            if filled := self._fill(memoryview(upper.get_buffer(-1)), until):
+            if filled := self._fill(memoryview(upper.get_buffer(-1))[:FLUSH_AT], until):
                 upper.buffer_updated(filled)
         elif filled := self._fill(self._shared.scratch, until):
             upper.data_received(bytes(self._shared.scratch[:filled]))

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs certificates: files `<name>.pem` and `<name>.key` in its folder; its own is `ca.pem`."""
+    """Signs certificates, `<name>.pem` and `<name>.key` in its folder; its own is `ca.pem`."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -70,19 +70,18 @@ def _use_certificate(context: SSL.Context, chain: bytes, key: bytes) -> None:
         raise ValueError("the key is encrypted") from None
     except Exception as error:  # a ValueError, or whatever cryptography has for a kind it does not know
         raise ValueError(f"the key does not read: {error}") from None
-    context.use_certificate(crypto.X509.from_cryptography(certificates[0]))
+    context.use_certificate(certificates[0])
     for each in certificates[1:]:
-        context.add_extra_chain_cert(crypto.X509.from_cryptography(each))
-    context.use_privatekey(crypto.PKey.from_cryptography_key(private_key))  # type: ignore[arg-type]
+        context.add_extra_chain_cert(each)
+    context.use_privatekey(private_key)  # type: ignore[arg-type]  # of a kind that cannot sign: it says so
     context.check_privatekey()
 
 
 def _trust(context: SSL.Context, authorities: bytes) -> None:
-    certificates = [crypto.X509.from_cryptography(each) for each in load_certificates(authorities)]
     store = context.get_cert_store()
     assert store is not None
-    for each in certificates:
-        store.add_cert(each)
+    for each in load_certificates(authorities):
+        store.add_cert(crypto.X509.from_cryptography(each))
         context.add_client_ca(each)
 
 
