@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nsquark import kernel
+from nsquark.nsqd.health import WRITE, Health, Thing
 from nsquark.nsqd.in_flight import Consumer
 from nsquark.nsqd.node import Node
 from nsquark.nsqd.options import Options
@@ -77,13 +78,15 @@ class Harness:
         self.turn = Turn(lambda callback: None, clock)
         self.timers: Any = ManualTimers()
         self.syncer: Any = InlineSyncer()
+        self.health = Health()
         self.reasons: list[str] = []
         self.deleted: list[str] = []
 
-    def healthy(self) -> None:
-        pass
+    def healthy(self, what: Thing = WRITE) -> None:
+        self.health.works(what)
 
-    def unhealthy(self, reason: str) -> None:
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
+        self.health.failed(what, reason)
         self.reasons.append(reason)
 
     def changed(self, ephemeral: bool) -> None:

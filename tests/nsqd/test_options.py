@@ -366,6 +366,9 @@ def test_a_value_of_the_wrong_type_names_gos_field(tmp_path: Path) -> None:
         (["--max-bytes-per-file=0"], "--max-bytes-per-file must be > 0"),
         (["--sync-timeout=0"], "--sync-timeout must be > 0"),
         (["--statsd-address=a:1", "--statsd-interval=1s"], "--statsd-interval must be > 1s"),
+        (["--statsd-address=8125"], '--statsd-address must be <addr>:<port>, not "8125"'),
+        (["--statsd-address=a:b"], '--statsd-address must be <addr>:<port>, not "a:b"'),
+        (["--statsd-address=a:0"], '--statsd-address must be <addr>:<port>, not "a:0"'),
         (
             ["--e2e-processing-latency-percentile=1", "--e2e-processing-latency-window-time=0"],
             "--e2e-processing-latency-window-time must be > 0",

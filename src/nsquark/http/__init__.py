@@ -17,6 +17,7 @@ from nsquark.http.message import (
 )
 from nsquark.http.router import Handler, Route, Router
 from nsquark.http.server import HttpServer, Limits
+from nsquark.http.slices import in_slices
 
 __all__ = [
     "JSON_TYPE",
@@ -30,6 +31,7 @@ __all__ = [
     "Response",
     "Route",
     "Router",
+    "in_slices",
     "pack_json",
     "plain_text",
     "v1_body",

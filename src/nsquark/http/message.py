@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from nsquark.errors import NsquarkError, UsageError
@@ -87,11 +88,17 @@ class PendingResponse:
 class Request:
     """One request as its handler sees it. The body is whole, and empty unless the route takes one."""
 
-    __slots__ = ("body", "connection_header", "http_connection", "response", "started", "target")
+    __slots__ = ("body", "connection_header", "headers", "http_connection", "response", "started", "target")
 
-    def __init__(self, http_connection: HttpConnection | None, target: Target) -> None:
+    def __init__(
+        self,
+        http_connection: HttpConnection | None,
+        target: Target,
+        headers: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         self.http_connection = http_connection
         self.target = target
+        self.headers = headers  # as they came: see `header`
         self.body = b""
         self.connection_header = b""  # of the answer, as a line, where not the version's default is meant
         self.response: Response | None = None
@@ -127,6 +134,15 @@ class Request:
         if query is None:
             raise HttpError(400, "INVALID_REQUEST")
         return query
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, whatever the case of its name, or None. The last one, if it is repeated."""
+        wanted = name.lower().encode("latin-1")
+        value = None
+        for key, given in self.headers.items():
+            if key.lower() == wanted:
+                value = given.decode("latin-1").strip()
+        return value
 
     @property
     def peer(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote
@@ -69,6 +69,10 @@ class Target:
         self.argument = argument
 
 
+KnownHead: TypeAlias = tuple[Target, int, Mapping[bytes, bytes]]
+"""What a head says: the target, the length of the body, the headers."""
+
+
 def fixed_route(response: Response, logged: bool = True) -> Route:
     """A route that has one answer, whatever is sent to it."""
     return Route(lambda _request: response, None, too_big=response, logged=logged)
@@ -85,7 +89,7 @@ class Router:
         self._static: dict[str, dict[str, Route]] = {}  # path → method → route
         self._prefixes: dict[str, dict[str, Route]] = {}  # path up to the argument → method → route
         self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
-        self.known_heads: dict[bytes, tuple[Target, int]] = {}
+        self.known_heads: dict[bytes, KnownHead] = {}
 
     def add(
         self,
@@ -107,16 +111,21 @@ class Router:
         table.setdefault(prefix, {})[method] = Route(handler, max_body, v1_error(413, too_big), logged)
         self._forget()
 
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """Every (method, path); a path that takes an argument ends before it."""
+        for path, routes in (*self._static.items(), *self._prefixes.items()):
+            yield from ((method, path) for method in routes)
+
     def _forget(self) -> None:
         self._resolve_cached.cache_clear()
         self.known_heads.clear()
 
-    def remember(self, head: bytes, target: Target, length: int) -> None:
-        """Next time, a request with exactly this head need not be parsed: it has this target and length."""
+    def remember(self, head: bytes, target: Target, length: int, headers: Mapping[bytes, bytes]) -> None:
+        """Next time, a request with exactly this head need not be parsed."""
         if len(head) <= _LONGEST_HEAD:
             if len(self.known_heads) >= _KNOWN_HEADS:
                 self.known_heads.clear()
-            self.known_heads[head] = (target, length)
+            self.known_heads[head] = (target, length, headers)
 
     def resolve(self, method: bytes, uri: bytes) -> Target:
         """Never fails: what has no route gets one that says so."""

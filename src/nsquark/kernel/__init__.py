@@ -19,6 +19,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             scan_fins,
             scan_mpub,
             scan_pubs,
+            timestamps,
             with_attempts,
         )
 
@@ -39,6 +40,7 @@ if not COMPILED:
         scan_fins,
         scan_mpub,
         scan_pubs,
+        timestamps,
         with_attempts,
     )
 
@@ -55,5 +57,6 @@ __all__ = [
     "scan_fins",
     "scan_mpub",
     "scan_pubs",
+    "timestamps",
     "with_attempts",
 ]

@@ -279,6 +279,11 @@ class TopicLog:
         self.unsynced -= messages
 
     @property
+    def size(self) -> int:
+        """How many bytes the segments have."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
     def recent(self) -> int:
         """Where the segment before the newest begins."""
         return self.segments[-2].base if len(self.segments) > 1 else self.first
@@ -316,7 +321,7 @@ class TopicLog:
         limits = self.limits
         if not limits.retention_bytes and not limits.retention_time:
             return False
-        if limits.retention_bytes and sum(each.size for each in self.segments) > limits.retention_bytes:
+        if limits.retention_bytes and self.size > limits.retention_bytes:
             return False
         modified = segment.modified if segment is not self.segments[-1] else now
         return not limits.retention_time or now - modified <= limits.retention_time

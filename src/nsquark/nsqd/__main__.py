@@ -58,11 +58,7 @@ def _refuse_missing(options: nsqd_options.Options) -> None:
     for flag, given in refused:
         if given:
             raise StartError(f"failed to instantiate nsqd - {flag} is not supported by nsquark {VERSION} yet")
-    ignored: tuple[tuple[str, object], ...] = (
-        ("--lookupd-tcp-address", options.lookupd_tcp_address),
-        ("--statsd-address", options.statsd_address),
-        ("--e2e-processing-latency-percentile", options.e2e_processing_latency_percentile),
-    )
+    ignored: tuple[tuple[str, object], ...] = (("--lookupd-tcp-address", options.lookupd_tcp_address),)
     for flag, given in ignored:
         if given:
             options.warnings.append(f"{flag} has no effect in nsquark {VERSION} yet")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .health import METADATA, WRITE, Health, Thing
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .syncer import Syncer
@@ -43,8 +44,8 @@ class Services(Protocol):
     timers: Timers
     syncer: Syncer
 
-    def healthy(self) -> None: ...
-    def unhealthy(self, reason: str) -> None: ...
+    def healthy(self, what: Thing = WRITE) -> None: ...
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
     def changed(self, ephemeral: bool) -> None: ...
     def delete_topic(self, name: str) -> None: ...
 
@@ -66,10 +67,10 @@ class Broker:
         self.tcp_port = self.http_port = 0
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
-        self.health = "OK"
+        self._health = Health()
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
-        self.syncer = Syncer(loop, self.unhealthy)
+        self.syncer = Syncer(loop)
         self.stopping = False
         self._loop = loop
         self._path = Path(options.data_path or ".")
@@ -134,7 +135,9 @@ class Broker:
                     topic.trim(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
-                    self.unhealthy(str(error))
+                    self.unhealthy(str(error), (topic.name, "trim"))
+                else:
+                    self.healthy((topic.name, "trim"))
 
     # ---- topics
 
@@ -162,6 +165,7 @@ class Broker:
         del self.topics[name]
         logger.info("TOPIC(%s): deleting", name)
         topic.exit()
+        self.healthy((name,))
         self.changed(topic.ephemeral)
 
     # ---- metadata
@@ -200,8 +204,9 @@ class Broker:
                     await self.syncer.run(write)
                 except OSError as error:
                     logger.error("failed to persist metadata - %s", error)
-                    self.unhealthy(str(error))
+                    self.unhealthy(str(error), METADATA)
                     raise
+                self.healthy(METADATA)
                 self.syncer.delete(deleted)
                 self._saved = change
         finally:
@@ -209,12 +214,17 @@ class Broker:
 
     # ---- health
 
-    def healthy(self) -> None:
-        if self.health != "OK":
-            self.health = "OK"
+    @property
+    def health(self) -> str:
+        """`OK`, or `NOK - ` and the latest of what does not work."""
+        return self._health.text
 
-    def unhealthy(self, reason: str) -> None:
-        self.health = f"NOK - {reason}"
+    def healthy(self, what: Thing = WRITE) -> None:
+        if self._health.problems:
+            self._health.works(what)
+
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
+        self._health.failed(what, reason)
 
     # ---- the end
 

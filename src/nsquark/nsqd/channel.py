@@ -24,6 +24,7 @@ from nsquark.log import ChannelState, Cursor, Deferred, Ranges, Run
 from nsquark.names import is_ephemeral
 
 from .in_flight import NEVER, Consumer, Flight
+from .latency import LatencyWindow
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -68,6 +69,10 @@ class Channel:
         ] = []  # heap of (due, order, position, count, attempts)
         self._ready: dict[Consumer, None] = {}  # those that may have free places, in turn
         self._journal = None if self.ephemeral else topic.journal
+        self._unreadable = False  # what comes next, when it was last tried
+        window = topic.options.e2e_processing_latency_window_time
+        wanted = topic.options.e2e_processing_latency_percentile
+        self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
 
     # ---- the state that survives
 
@@ -213,6 +218,8 @@ class Channel:
             else:
                 flight.first = end
                 flight.position = start + number
+            if self.latency is not None:
+                self.latency.record(flight.published, first, end, self.topic.now())
             self._finished(start, start + number)
             consumer.finish_count += number
             self._landed(consumer, number)
@@ -222,6 +229,8 @@ class Channel:
         for taken in consumer.take(first, end):
             missing.extend(range(expected, taken.first))
             number = taken.end - taken.first
+            if self.latency is not None:
+                self.latency.record(taken.published, taken.first, taken.end, self.topic.now())
             self._finished(taken.position, taken.position + number)
             consumer.finish_count += number
             self._landed(consumer, number)
@@ -350,7 +359,8 @@ class Channel:
                 OSError
             ) as error:  # the log cannot be read now: nothing is lost, and a second is soon enough
                 logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
-                self.topic.broken(str(error))
+                self._unreadable = True
+                self.topic.broken(str(error), "read", self.name)
                 ready[consumer] = None
                 self.topic.wake_channel(self, now + 1_000_000_000)
                 return
@@ -368,6 +378,9 @@ class Channel:
                     )
                     return
                 continue
+            if self._unreadable:
+                self._unreadable = False
+                self.topic.works("read", self.name)
             available -= sent
             room -= sent
             if consumer.free > 0:
@@ -384,6 +397,8 @@ class Channel:
         run = self._read(want)
         if run is None:
             return 0
+        # the oldest of the run speaks for all of it
+        self.topic.delivery_times.observe(now - int.from_bytes(run.frames[8:16], "big"), run.count)
         if consumer.sample_rate:
             return self._send_sample(consumer, run, now)
         self._take_off(consumer, run, run.frames, 1, now)
@@ -426,7 +441,7 @@ class Channel:
         logger.error(
             "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
         )
-        self.topic.broken(str(error))
+        self.topic.broken(str(error), "segment", error.segment)
         self._finished(position, end)
         self.cursor.seek(end)
         self._skip.drop_below(end)
@@ -439,7 +454,7 @@ class Channel:
             run = Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
         except LogCorrupt as error:
             logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
-            self.topic.broken(str(error))
+            self.topic.broken(str(error), "segment", error.segment)
             run = None
         self._again.popleft()
         if run is None or run.position != position:
@@ -463,7 +478,10 @@ class Channel:
         deadline = now + consumer.msg_timeout_ns
         if deadline < consumer.next_deadline:
             self.topic.wake_channel(self, deadline)
-        consumer.add(Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline))
+        flight = Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline)
+        if self.latency is not None:
+            flight.published = kernel.timestamps(frames, run.first_id)
+        consumer.add(flight)
         consumer.in_flight_count += number
         consumer.message_count += number
         self.in_flight_count += number
@@ -516,6 +534,7 @@ class Channel:
         """The channel is deleted: its consumers are disconnected."""
         self.exiting = True
         self.topic.forget_channel(self)
+        self.topic.works("read", self.name)
         self._ready.clear()
         self._again.clear()
         self._deferred.clear()

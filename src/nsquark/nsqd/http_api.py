@@ -5,13 +5,14 @@ Whatever is wrong with a request is raised as HttpError, in the order in which N
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 from nsquark import kernel
+from nsquark.debug import add_debug_routes
 from nsquark.gotext import nanoseconds, parse_int
 from nsquark.http import (
     JSON_TYPE,
@@ -21,6 +22,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
+    in_slices,
     plain_text,
     v1_body,
     v1_empty,
@@ -37,6 +39,7 @@ from . import stats
 from .broker import Broker
 from .channel import Channel
 from .http_config import ConfigApi
+from .metrics import Metrics
 from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -45,9 +48,8 @@ OK = v1_text("OK")
 EMPTY = v1_empty()
 PONG = plain_text(200, "OK")
 EXITING = v1_error(503, "EXITING")
+OPENAPI = Path(__file__).with_name("openapi.yaml")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
-# How long statistics may be gathered before others get a turn.
-STATS_SLICE = 0.001
 
 
 def router(broker: Broker) -> Router:
@@ -59,11 +61,20 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/ping", api.ping)
     table.add("GET", "/info", api.info)
     table.add("GET", "/stats", api.stats)
-    table.add("POST", "/pub", api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
-    table.add("POST", "/mpub", api.mpub, max_body=options.max_body_size, too_big="BODY_TOO_BIG", logged=False)
+    table.add("GET", "/metrics", Metrics(broker).get)
+    table.add("GET", "/openapi.yaml", api.openapi)
+    for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
+        table.add("POST", path, api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
+    for path in ("/mpub", "/mput"):
+        table.add("POST", path, api.mpub, max_body=options.max_body_size, logged=False)
     for verb in ("create", "delete", "empty", "pause", "unpause"):
-        table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"))
-        table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"))
+        for thing in ("topic", "channel"):
+            handler = getattr(api, f"{thing}_{verb}")
+            table.add("POST", f"/{thing}/{verb}", handler)
+            # Its name before NSQ 1.0, when a GET would do.
+            table.add("POST", f"/{verb}_{thing}", handler)
+            table.add("GET", f"/{verb}_{thing}", handler)
+    add_debug_routes(table)
     table.add("GET", "/config/<opt>", config.get)
     table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
     return table
@@ -119,8 +130,11 @@ class HttpApi:
             memory=FLAGS.get(query.get("include_mem", ""), True),
         )
         if query.get("format") == "json":
-            return v1_body(await _in_slices(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
-        return v1_body(await _in_slices(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+            return v1_body(await _packed(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await _packed(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+
+    def openapi(self, _request: Request) -> Response:
+        return Response(200, OPENAPI.read_bytes(), (("Content-Type", "application/yaml"),))
 
     # ---- publishing
 
@@ -272,13 +286,5 @@ def _argument(request: Request, name: str) -> str:
     return value
 
 
-async def _in_slices(pieces: Iterator[str]) -> bytes:
-    """All pieces together, with turns for everybody else in between: a large node has much to tell."""
-    packed: list[bytes] = []
-    until = time.perf_counter() + STATS_SLICE
-    for piece in pieces:
-        packed.append(piece.encode("utf-8", "backslashreplace"))
-        if time.perf_counter() > until:
-            await asyncio.sleep(0)
-            until = time.perf_counter() + STATS_SLICE
-    return b"".join(packed)
+async def _packed(pieces: Iterable[str]) -> bytes:
+    return b"".join(await in_slices(piece.encode("utf-8", "backslashreplace") for piece in pieces))

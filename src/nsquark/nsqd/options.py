@@ -354,7 +354,13 @@ def _validate_further(options: Options) -> None:
     _require(options.mem_queue_size >= 0, "--mem-queue-size must be >= 0")
     _require(options.max_bytes_per_file > 0, "--max-bytes-per-file must be > 0")
     _require(options.sync_timeout > 0, "--sync-timeout must be > 0")
-    _require(options.statsd_interval > 1 or not options.statsd_address, "--statsd-interval must be > 1s")
+    if options.statsd_address:
+        _require(options.statsd_interval > 1, "--statsd-interval must be > 1s")
+        _, colon, port = options.statsd_address.rpartition(":")
+        _require(
+            bool(colon) and port.isascii() and port.isdigit() and 0 < int(port) < 65536,
+            f"--statsd-address must be <addr>:<port>, not {quote(options.statsd_address)}",
+        )
     _require(
         options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
         "--e2e-processing-latency-window-time must be > 0",

@@ -17,8 +17,10 @@ from nsquark.http import HttpServer
 from . import http_api
 from .broker import Broker
 from .connection import Connection
+from .memory import GC_PAUSES
 from .metadata import BadMetadata
 from .options import Options
+from .statsd import Statsd
 from .timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class Server:
         if self._http is not None:
             logger.info("HTTP: listening on %s", shown(self._http))
         self._servers: list[asyncio.AbstractServer] = []
+        self._statsd: Statsd | None = None
 
     async def start(self) -> None:
         """Load the data and accept connections. Raises StartError."""
@@ -104,12 +107,17 @@ class Server:
         if self._http is not None:
             self._http_server = HttpServer(http_api.router(broker))
             self._servers.append(await _serve(loop, self._http_server.protocol, self._http))
+        GC_PAUSES.watch()
+        if options.statsd_address:
+            self._statsd = Statsd(broker)
 
     async def stop(self) -> None:
         """Stop accepting, close every connection, store everything."""
         self.broker.stopping = True  # who was accepted just now is closed at once
         for server in self._servers:
             server.close()
+        if self._statsd is not None:
+            self._statsd.stop()
         broker = self.broker
         for address, port in (
             (self.options.tcp_address, broker.tcp_port),

@@ -19,6 +19,8 @@ from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
 from .channel import Channel
+from .health import WRITE
+from .histogram import Histogram
 
 if TYPE_CHECKING:
     from .answers import Answers
@@ -56,6 +58,9 @@ class Topic:
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
         self.consumers = 0  # of all channels
+        self.publish_times = Histogram()  # from its arrival until it is in the log
+        self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
+        self._published_at = 0  # when the first of what is not committed came
         self._services = services
         self._clock = services.turn.clock
         self._held: list[Deferred] = []  # deferred, and behind `pumped`
@@ -186,6 +191,8 @@ class Topic:
         receipts = self.receipts
         receipts.append(receipt)
         waiting = len(receipts)
+        if waiting == 1:
+            self._published_at = self._clock()
         if size >= LARGE and not self.consumers:
             self.commit()
         elif waiting == 1:
@@ -200,11 +207,12 @@ class Topic:
         first = self.log.end
         receipts, self.receipts = self.receipts, []
         try:
-            self.log.commit()
+            count = self.log.commit()
         except OSError as error:
             self._held = [each for each in self._held if each.position < first]
             self._failed(error, receipts)
             return
+        self.publish_times.observe(self._clock() - self._published_at, count)
         self.active = True
         if self.ephemeral and self.log.overfull:
             self._trim_memory()
@@ -326,9 +334,21 @@ class Topic:
         if not self.ephemeral:
             self._services.turn.journaled(self)
 
-    def broken(self, reason: str) -> None:
-        """A file could not be written or read: the health of the whole process says so."""
-        self._services.unhealthy(reason)
+    def now(self) -> int:
+        """ns since the epoch."""
+        return self._clock()
+
+    def broken(self, reason: str, *what: str) -> None:
+        """A file could not be written or read: the health of the process says so until that part `works`.
+
+        Without a part it is the log that could not be written, which the next good write to any log clears.
+        """
+        self._services.unhealthy(reason, (self.name, *what) if what else WRITE)
+
+    def works(self, *what: str) -> None:
+        """This part is as it should be again, or gone."""
+        if not self.exiting:  # else all of it is gone, and another may have its name
+            self._services.healthy((self.name, *what))
 
     # ---- the files
 
@@ -340,7 +360,9 @@ class Topic:
             self.journal.flush()
         except OSError as error:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error))
+            self.broken(str(error), "journal")
+        else:
+            self.works("journal")
 
     def rewrite_journal(self) -> None:
         """Begin a new journal with the present state."""
@@ -357,8 +379,9 @@ class Topic:
             fd, stale = journal.rewrite()
         except OSError as error:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error))
+            self.broken(str(error), "journal")
             return
+        self.works("journal")
         self._services.syncer.sync_then_delete(fd, stale)
 
     def trim(self, now: float) -> None:
@@ -375,6 +398,7 @@ class Topic:
             if segments:
                 for segment in segments:
                     segment.close()
+                    self.works("segment", str(segment.path))
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()
