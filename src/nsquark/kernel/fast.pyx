@@ -301,7 +301,7 @@ cdef class BatchWriter:
         self.next_id = next_id
 
     def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
-        return self.add_run(data, start, count, line, timestamp)
+        return self.add_run(data, start, count, line, timestamp, 0)
 
     def add_if_pubs(self, data, Py_ssize_t end, bytes line, int64_t max_size, Py_ssize_t most, int64_t timestamp):
         cdef View view
@@ -334,10 +334,10 @@ cdef class BatchWriter:
             PyBuffer_Release(&view.buffer)
         return count
 
-    def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp):
-        return self.add_run(data, start + 4, count, 0, timestamp)
+    def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp, int64_t due=0):
+        return self.add_run(data, start + 4, count, 0, timestamp, due)
 
-    cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
+    cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp, int64_t due):
         # `count` times: `line` bytes to pass over, a size, a body
         cdef View view
         cdef const uint8_t *p
@@ -345,7 +345,7 @@ cdef class BatchWriter:
         cdef uint64_t total = 0
         hold(&view, data, start, view_all())
         try:
-            self.open_batch(timestamp, 0)
+            self.open_batch(timestamp, due)
             while count > 0:
                 if view.end - start < line + 4:
                     raise ValueError("the run goes beyond the buffer")

@@ -212,9 +212,9 @@ class BatchWriter:
         self.add_pubs(data, 0, count, length, timestamp)
         return count
 
-    def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int) -> int:
+    def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int, due: int = 0) -> int:
         """Add the body that `scan_mpub` found complete at `start`; returns the bytes of bodies."""
-        self._open(timestamp, 0)
+        self._open(timestamp, due)
         start += 4
         total = 0
         for _ in range(count):

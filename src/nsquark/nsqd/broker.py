@@ -21,6 +21,7 @@ from . import metadata
 from .health import METADATA, WRITE, Health, Thing
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
+from .staging import SWEEP_INTERVAL, Staging
 from .syncer import Syncer
 from .timers import Timers
 from .topic import Topic
@@ -79,6 +80,7 @@ class Broker:
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
+        self.staging = Staging(self, self._path, loop)
 
     # ---- the data directory
 
@@ -103,8 +105,10 @@ class Broker:
             for channel, paused in entry_.channels.items():
                 topic.channels[channel].paused = paused
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self.staging.load()
         self._every(self.options.sync_timeout, self._sync)
         self._every(TRIM_INTERVAL, self._trim)
+        self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
@@ -231,6 +235,7 @@ class Broker:
     async def stop_saving(self) -> None:
         """Let the metadata be written no more but by `close`."""
         self.stopping = True
+        await self.staging.stop()
         if self._saving is not None:
             await asyncio.wait([self._saving])
         await asyncio.sleep(0)  # connections that were closed just now hear of it

@@ -39,6 +39,7 @@ from . import stats
 from .broker import Broker
 from .channel import Channel
 from .http_config import ConfigApi
+from .http_staging import add_staging_routes
 from .metrics import Metrics
 from .topic import Topic
 
@@ -74,6 +75,7 @@ def router(broker: Broker) -> Router:
             # Its name before NSQ 1.0, when a GET would do.
             table.add("POST", f"/{verb}_{thing}", handler)
             table.add("GET", f"/{verb}_{thing}", handler)
+    add_staging_routes(table, broker)
     add_debug_routes(table)
     table.add("GET", "/config/<opt>", config.get)
     table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
