@@ -30,6 +30,12 @@ def test_the_kernel_benchmark_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())["functions"]["scan_fins"]["ratio"] > 0
 
 
+def test_the_lookupd_benchmark_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "nodes_p99" in run("lookupd/directory.py", "--json", str(result))
+    assert json.loads(result.read_text())["ours"]["lookup_p50"] > 0
+
+
 def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     output = run("daemon/compare.py", "--json", str(result))

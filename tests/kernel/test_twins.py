@@ -285,6 +285,34 @@ def test_a_message_is_found_by_its_position(twin: ModuleType) -> None:
 # ---- what the tests are made of
 
 
+@each_twin
+@pytest.mark.parametrize("size", [1, 33, 34, 60, 10_000])
+def test_an_index_is_the_same_in_pieces(twin: ModuleType, size: int) -> None:
+    batches = [(0, [b"one", b"two"]), (5, [b"three"]), (0, [b"x" * 200, b"four"])]
+    data = written(twin, batches)
+    index, at, remaining, skip = b"", 0, 0, 1
+    for start in range(0, len(data), size):
+        piece = data[start : start + size + HEADER]
+        more, at, remaining, skip = twin.index_frames(
+            piece, size, at - start, remaining, start, skip, 4 - len(index) // 4
+        )
+        assert at >= 0
+        index, at = index + more, at + start
+    offsets = struct.unpack(f">{len(index) // 4}I", index)
+    assert offsets[0] == HEADER + FRAME + 3
+    sizes = [struct.unpack_from(">I", data, offset)[0] for offset in offsets]
+    bodies = [data[at + FRAME : at + 4 + size] for at, size in zip(offsets, sizes, strict=True)]
+    assert bodies == [b"two", b"three", b"x" * 200, b"four"]
+
+
+@each_twin
+def test_what_is_no_log_has_no_index(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"one", b"two"])])
+    assert twin.index_frames(b"NQB2" + data[4:], len(data), 0, 0, 0, 0, 9)[1] == -1
+    assert twin.index_frames(bytes(60), 60, 0, 1, 0, 0, 9)[1] == -1
+    assert twin.index_frames(data[:40], 40, 0, 0, 0, 0, 9)[1] == -1
+
+
 def fins(*ids: int) -> bytes:
     return b"".join(b"FIN %016x\n" % number for number in ids)
 
@@ -557,6 +585,19 @@ def test_the_twins_agree_on_find_message(draw: Draw) -> None:
 
 
 @agree
+@settings(max_examples=600)
+@given(SEEDS)
+def test_the_twins_agree_on_index_frames(draw: Draw) -> None:
+    data = draw.mangled(draw.log())
+    start, end = draw.span(data)
+    skip, want = draw.choice([0, 0, 1, 3]), draw.choice([0, 1, 4, 1000])
+    arguments = (end + draw.choice([0, 0, 50]), start, draw.choice([0, 0, 1, 9]), draw.choice([0, 7, 2**32]))
+    index, _, _, left = both("index_frames", draw.kind(data), *arguments, skip, want)
+    assert len(index) <= 4 * want
+    assert left <= skip
+
+
+@agree
 @given(SEEDS, st.binary(max_size=200))
 def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     start, end = draw.span(data)
@@ -571,3 +612,5 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("timestamps", buffer, 3)
     both("scan_batches", buffer, start, end, True, 100)
     both("find_message", buffer, start, end, 0)
+    both("index_frames", buffer, end, start, 0, 0, 0, 10)
+    both("index_frames", buffer, end, start, 3, 0, 0, 10)

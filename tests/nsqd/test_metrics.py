@@ -108,7 +108,6 @@ async def test_fsyncs_and_the_lag_of_the_loop(api: Api, monkeypatch: pytest.Monk
     first = await scrape(api)
     assert values(first["nsqd_fsync_seconds"], "_count")[()] >= 1
     assert values(first["nsqd_fsync_seconds"], "_bucket")["+Inf",] >= 1
-    assert values(first["nsqd_event_loop_lag_seconds"], "_count") == {(): 0}
 
     async def measured() -> bool:
         return values((await scrape(api))["nsqd_event_loop_lag_seconds"], "_count")[()] > 3

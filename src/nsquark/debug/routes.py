@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from nsquark.gotext import parse_int
-from nsquark.http import HttpError, Request, Response, Router, in_slices, plain_text, v1_empty, v1_json
+from nsquark.http import HttpError, Request, Response, Router, plain_text, slices, v1_empty, v1_json
 
 from . import heap, stacks
 from .profile import Profile, gzipped
@@ -177,16 +177,21 @@ async def _in_thread(sampler: CpuSampler) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell)
 
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main:
+        sampler.begin()
     threading.Thread(target=run, name="profiler", daemon=True).start()
     try:
         await done
     finally:
         sampler.stop()
+        if in_main:
+            sampler.end()
 
 
 async def _packed(profile: Profile, collapsed: bool, name: str) -> Response:
     pieces: Iterator[bytes] = profile.collapsed() if collapsed else profile.pprof()
-    body = b"".join(await in_slices(pieces))
+    body = b"".join([b"".join(each) async for each in slices(pieces)])
     if collapsed:
         return Response(200, body, (("Content-Type", "text/plain; charset=utf-8"),))
     loop = asyncio.get_running_loop()

@@ -1,13 +1,15 @@
 """Where the time goes: threads that look at the stacks of the others, now and then.
 
 A `CpuSampler` weighs what it sees with the processor time that the thread used since the last look, so a
-loop that waits for its sockets weighs nothing. A `BlockWatcher` looks only while the event loop does not come
-round. Both take the interpreter's lock for some microseconds a look, and nothing else from anybody.
+loop that waits for its sockets weighs nothing. The main thread is looked at by a signal, where it is: another
+thread would only see it where it lets go of the interpreter's lock. A `BlockWatcher` looks only while the
+event loop does not come round. A look takes some microseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 import time
@@ -38,16 +40,37 @@ def thread_names() -> dict[int, str]:
 
 
 class CpuSampler:
-    """Profiles all threads but its own, until `seconds` have passed or it is stopped."""
+    """Profiles all threads but its own, until `seconds` have passed or it is stopped.
+
+    `begin` and `end` are for the main thread; where they are not called, it is looked at like the others.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.profile = Profile([("samples", "count"), ("cpu", "nanoseconds")], round(PERIOD * 1e9))
         self._seconds = seconds
         self._stop = threading.Event()
         self._used: dict[int, int] = {}  # processor time by thread, when it was last looked at
+        self._main = 0  # the thread that signals look at
+        self._handler: object = None  # of the signal, before
 
     def stop(self) -> None:
         self._stop.set()
+
+    def begin(self) -> None:
+        self._main = threading.get_ident()
+        self._used[self._main] = time.thread_time_ns()
+        self._handler = signal.signal(signal.SIGPROF, self._signalled)
+        signal.setitimer(signal.ITIMER_PROF, PERIOD, PERIOD)
+
+    def end(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        # Not its default, which is death, for a signal that is on its way.
+        signal.signal(signal.SIGPROF, self._handler if callable(self._handler) else signal.SIG_IGN)
+
+    def _signalled(self, _signal: int, frame: FrameType | None) -> None:
+        used = time.thread_time_ns()
+        spent, self._used[self._main] = used - self._used[self._main], used
+        self.profile.add("MainThread", stack_of(frame), 1, spent)
 
     def run(self) -> None:
         """In a thread of its own."""
@@ -65,7 +88,7 @@ class CpuSampler:
         # Nobody can end meanwhile: that takes the interpreter's lock, which is ours until we call something
         # that gives it away, and none of these does.
         for ident, frame in sys._current_frames().items():
-            if ident != own:
+            if ident not in (own, self._main):
                 used = _cpu_time(ident)
                 spent, self._used[ident] = used - self._used.get(ident, used), used
                 if spent > 0 and count:

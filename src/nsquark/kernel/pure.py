@@ -400,3 +400,40 @@ def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int
                 return -1, 0, at - start + length if end - at < length else 0
             return offset, first + count - position, 0
         at += length
+
+
+def index_frames(
+    data: Buffer, end: int, at: int, remaining: int, base: int, skip: int, want: int
+) -> tuple[bytes, int, int, int]:
+    """Where messages begin in a piece of log that is read piece by piece: (index, at, remaining, skip).
+
+    `at` is where the next frame lies, or the next batch header when `remaining` is 0; everything before `end`
+    is walked, headers and sizes that begin there may lie behind it. The index is a big-endian u32 for each
+    frame, counted from `base` before the data; the first `skip` frames have none, and it stops after `want`.
+    What is returned is how to go on, with `at` counted in the same data, mostly behind them. An `at` of -1
+    says that this is no log.
+    """
+    index = bytearray()
+    end = min(end, len(data))
+    while at < end and want > 0:
+        if remaining == 0:
+            if len(data) - at < HEADER.size:
+                return bytes(index), -1, 0, skip
+            magic, _, length, remaining, _, _, _, _ = HEADER.unpack_from(data, at)
+            if magic != MAGIC or remaining == 0 or remaining > length // 34:
+                return bytes(index), -1, 0, skip
+            at += HEADER.size
+            continue
+        if len(data) - at < 4:
+            return bytes(index), -1, 0, skip
+        size = 4 + _U32.unpack_from(data, at)[0]
+        if size < 34:
+            return bytes(index), -1, 0, skip
+        if skip:
+            skip -= 1
+        else:
+            index += _U32.pack((base + at) & 0xFFFFFFFF)
+            want -= 1
+        at += size
+        remaining -= 1
+    return bytes(index), at, remaining, skip

@@ -271,6 +271,33 @@ class TopicLog:
         at = bisect_right(self.segments, segment.base, key=_base_of)
         return self.segments[at] if at < len(self.segments) else None
 
+    def chunks_from(self, position: int) -> list[Chunk]:
+        """The pieces of the tail from the one that holds this position to the first gap."""
+        tail = self._tail
+        at = bisect_right(tail, position, key=_position_of) - 1
+        if at < 0 or position >= tail[at].end:
+            return []
+        end = at + 1
+        while end < len(tail) and tail[end].position == tail[end - 1].end:
+            end += 1
+        return tail[at:end]
+
+    def gaps(self, start: int) -> list[tuple[int, int]]:
+        """What is gone of all from `start` on: in a log without files, what nobody needed."""
+        if self.directory is not None:
+            return [(start, self.first)] if start < self.first else []
+        found = []
+        for chunk in self._tail:
+            if start < chunk.position:
+                found.append((start, chunk.position))
+            start = max(start, chunk.end)
+        return [*found, (start, self.end)] if start < self.end else found
+
+    @property
+    def size(self) -> int:
+        """Bytes in the files, or in memory."""
+        return sum(each.size for each in self.segments) if self.segments else self._tail_bytes
+
     # ---- what the disk holds
 
     def start_sync(self) -> tuple[list[int], int]:
@@ -301,11 +328,6 @@ class TopicLog:
 
     def synced(self, messages: int) -> None:
         self.unsynced -= messages
-
-    @property
-    def size(self) -> int:
-        """How many bytes the segments have."""
-        return sum(segment.size for segment in self.segments)
 
     @property
     def recent(self) -> int:

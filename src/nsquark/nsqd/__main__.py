@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import gc
 import logging
-import resource
-import signal
 import sys
 
-from nsquark import logs
+from nsquark import logs, process
 from nsquark.flags import StartError, report
 from nsquark.version import NSQ_VERSION, VERSION
 
@@ -18,7 +13,7 @@ from . import options as nsqd_options
 from .data_path import lock_data_path
 from .server import Server
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` that is "__main__"
 
 VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/nsquark {VERSION})"
 
@@ -34,13 +29,13 @@ def main() -> int:
         lock_data_path(options.data_path)
         nsqd_options.validate(options)
         _refuse_missing(options)
-        _allow_many_files()
+        process.allow_many_files()
         logs.set_up(options.log_prefix, options.log_level)
         logger.info("%s", VERSION_LINE)
         logger.info("ID: %d", options.node_id)
         for warning in options.warnings:
             logger.warning("%s", warning)
-        _run(options)
+        process.run(_serve(options))
     except StartError as error:
         logs.flush()
         return report(error, log_prefix)
@@ -58,37 +53,11 @@ def _refuse_missing(options: nsqd_options.Options) -> None:
     for flag, given in refused:
         if given:
             raise StartError(f"failed to instantiate nsqd - {flag} is not supported by nsquark {VERSION} yet")
-    ignored: tuple[tuple[str, object], ...] = (("--lookupd-tcp-address", options.lookupd_tcp_address),)
-    for flag, given in ignored:
-        if given:
-            options.warnings.append(f"{flag} has no effect in nsquark {VERSION} yet")
-
-
-def _allow_many_files() -> None:
-    """Every connection and every topic needs descriptors: take as many as the system gives."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _run(options: nsqd_options.Options) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(_serve(options))
-    else:
-        uvloop.run(_serve(options))
 
 
 async def _serve(options: nsqd_options.Options) -> None:
-    loop = asyncio.get_running_loop()
-    # Hardly anything here is garbage that counting references does not find; look for it seldom.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    process.collect_seldom()
+    stop = process.stop_signal()
     server = Server(options)  # says that it listens, so signals must be in good hands by now
     await server.start()
     await stop.wait()

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .dead_letters import DeadLetters
+from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
+from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .staging import SWEEP_INTERVAL, Staging
@@ -34,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
+SAVE_AGAIN = 1.0  # after metadata could not be written
 
 
 class Services(Protocol):
@@ -44,10 +48,16 @@ class Services(Protocol):
     turn: Turn
     timers: Timers
     syncer: Syncer
+    reads: DiskReads
+    dead_letters: DeadLetters
+    loop: asyncio.AbstractEventLoop
+    topics: dict[str, Topic]
 
     def healthy(self, what: Thing = WRITE) -> None: ...
     def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
     def changed(self, ephemeral: bool) -> None: ...
+    def announce(self, topic: str, channel: str = "") -> None: ...
+    def topic(self, name: str) -> Topic: ...
     def delete_topic(self, name: str) -> None: ...
 
 
@@ -72,8 +82,10 @@ class Broker:
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
         self.syncer = Syncer(loop)
+        self.reads = DiskReads(loop)
+        self.dead_letters = DeadLetters(self)
         self.stopping = False
-        self._loop = loop
+        self.loop = loop
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
@@ -81,6 +93,7 @@ class Broker:
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
         self.staging = Staging(self, self._path, loop)
+        self.lookup = Lookup(self)
 
     # ---- the data directory
 
@@ -102,8 +115,9 @@ class Broker:
         for name, entry_ in known.items():
             topic = self._open(name)
             topic.restore(list(entry_.channels), entry_.paused, now)
-            for channel, paused in entry_.channels.items():
-                topic.channels[channel].paused = paused
+            for channel_name, told in entry_.channels.items():
+                channel = topic.channels[channel_name]
+                channel.paused, channel.max_attempts = told.paused, told.max_attempts
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self.staging.load()
         self._every(self.options.sync_timeout, self._sync)
@@ -121,10 +135,10 @@ class Broker:
 
         def run() -> None:
             if not self.stopping:
-                self._periodic[slot] = self._loop.call_later(seconds, run)
+                self._periodic[slot] = self.loop.call_later(seconds, run)
                 work()
 
-        self._periodic.append(self._loop.call_later(seconds, run))
+        self._periodic.append(self.loop.call_later(seconds, run))
 
     def _sync(self) -> None:
         for topic in self.topics.values():
@@ -153,6 +167,7 @@ class Broker:
             topic.rewrite_journal()
             logger.info("TOPIC(%s): created", name)
             self.changed(topic.ephemeral)
+            self.lookup.created(topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -171,6 +186,11 @@ class Broker:
         topic.exit()
         self.healthy((name,))
         self.changed(topic.ephemeral)
+        self.announce(name)
+
+    def announce(self, topic: str, channel: str = "") -> None:
+        """Tell the lookupds that a topic or a channel has come or gone."""
+        self.lookup.changed(topic, channel)
 
     # ---- metadata
 
@@ -180,7 +200,7 @@ class Broker:
             return
         self._change += 1
         if self._saving is None:
-            self._saving = self._loop.create_task(self._save())
+            self._saving = self.loop.create_task(self._save())
 
     async def save_metadata(self) -> None:
         """Return when everything up to now is in the file and on disk. Raises OSError."""
@@ -188,7 +208,7 @@ class Broker:
         wanted = self._change
         while self._saved < wanted:
             if self._saving is None:
-                self._saving = self._loop.create_task(self._save())
+                self._saving = self.loop.create_task(self._save())
             await asyncio.shield(self._saving)
 
     async def _save(self) -> None:
@@ -209,12 +229,33 @@ class Broker:
                 except OSError as error:
                     logger.error("failed to persist metadata - %s", error)
                     self.unhealthy(str(error), METADATA)
+                    self._deleted = deleted + self._deleted
+                    if not self.stopping:
+                        self.loop.call_later(SAVE_AGAIN, self._save_again)
                     raise
                 self.healthy(METADATA)
                 self.syncer.delete(deleted)
                 self._saved = change
         finally:
             self._saving = None
+
+    def _save_again(self) -> None:
+        if self._saving is None and self._saved < self._change and not self.stopping:
+            self._saving = self.loop.create_task(self._save())
+
+    async def sync_journal(self, topic: Topic) -> None:
+        """Return when everything in the topic's journal is on the disk. Raises OSError."""
+        topic.flush_journal()
+        fds = topic.journal.start_sync()
+
+        def work() -> None:
+            for fd in fds:
+                try:
+                    os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+
+        await self.syncer.run(work)
 
     # ---- health
 
@@ -246,9 +287,13 @@ class Broker:
         for handle in self._periodic:
             handle.cancel()
         self.turn.run()
+        for topic in list(self.topics.values()):
+            topic.settle()  # which may be news for others
+        self.turn.run()
         for topic in self.topics.values():
             topic.close()
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self.node.save()
         self.timers.close()
+        self.reads.close()
         self.syncer.close()

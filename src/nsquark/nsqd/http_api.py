@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from nsquark import kernel
 from nsquark.debug import add_debug_routes
@@ -22,7 +20,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
-    in_slices,
+    joined,
     plain_text,
     v1_body,
     v1_empty,
@@ -38,7 +36,11 @@ from nsquark.wire import Mpub
 from . import stats
 from .broker import Broker
 from .channel import Channel
+from .http_arguments import argument, find_channel, find_topic
+from .http_channel import ChannelApi
 from .http_config import ConfigApi
+from .http_log import LogApi
+from .http_peek import PeekApi
 from .http_staging import add_staging_routes
 from .metrics import Metrics
 from .topic import Topic
@@ -57,7 +59,7 @@ def router(broker: Broker) -> Router:
     """All routes of the HTTP and HTTPS listeners."""
     options = broker.options
     api = HttpApi(broker)
-    config = ConfigApi(options)
+    config = ConfigApi(options, broker.lookup.set_addresses)
     table = Router()
     table.add("GET", "/ping", api.ping)
     table.add("GET", "/info", api.info)
@@ -68,15 +70,24 @@ def router(broker: Broker) -> Router:
         table.add("POST", path, api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
     for path in ("/mpub", "/mput"):
         table.add("POST", path, api.mpub, max_body=options.max_body_size, logged=False)
+    log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker)
     for verb in ("create", "delete", "empty", "pause", "unpause"):
         for thing in ("topic", "channel"):
-            handler = getattr(api, f"{thing}_{verb}")
+            handler = (
+                channel.create if (verb, thing) == ("create", "channel") else getattr(api, f"{thing}_{verb}")
+            )
             table.add("POST", f"/{thing}/{verb}", handler)
             # Its name before NSQ 1.0, when a GET would do.
             table.add("POST", f"/{verb}_{thing}", handler)
             table.add("GET", f"/{verb}_{thing}", handler)
     add_staging_routes(table, broker)
     add_debug_routes(table)
+    table.add("GET", "/log/range", log.range)
+    table.add("GET", "/log/read", log.read)
+    table.add("GET", "/topic/peek", peek.topic)
+    table.add("GET", "/channel/peek", peek.channel)
+    for verb in ("seek", "commit", "max_attempts", "redeliver"):
+        table.add("POST", f"/channel/{verb}", getattr(channel, verb))
     table.add("GET", "/config/<opt>", config.get)
     table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
     return table
@@ -132,8 +143,8 @@ class HttpApi:
             memory=FLAGS.get(query.get("include_mem", ""), True),
         )
         if query.get("format") == "json":
-            return v1_body(await _packed(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
-        return v1_body(await _packed(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+            return v1_body(await joined(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await joined(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
 
     def openapi(self, _request: Request) -> Response:
         return Response(200, OPENAPI.read_bytes(), (("Content-Type", "application/yaml"),))
@@ -191,7 +202,7 @@ class HttpApi:
 
     def _topic_to_publish(self, request: Request) -> Topic:
         """The topic named in the query, created if need be."""
-        name = _argument(request, "topic")
+        name = argument(request, "topic")
         topic = self._broker.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -201,8 +212,9 @@ class HttpApi:
 
     # ---- topics
 
-    def topic_create(self, request: Request) -> Response:
-        self._topic_to_publish(request)
+    async def topic_create(self, request: Request) -> Response:
+        """Answered when the topic has the channels that nsqlookupds know of, as NSQ does."""
+        await self._broker.lookup.started(self._topic_to_publish(request))
         return EMPTY
 
     async def topic_delete(self, request: Request) -> Response:
@@ -211,7 +223,7 @@ class HttpApi:
         return EMPTY
 
     def topic_empty(self, request: Request) -> Response:
-        if not is_valid_name(_argument(request, "topic")):
+        if not is_valid_name(argument(request, "topic")):
             raise HttpError(400, "INVALID_TOPIC")
         self._topic(request).empty()
         return EMPTY
@@ -228,19 +240,17 @@ class HttpApi:
 
     def _topic(self, request: Request) -> Topic:
         """The topic named in the query, which must be there."""
-        return _found(self._broker.topics.get(_argument(request, "topic")), "TOPIC_NOT_FOUND")
+        return find_topic(self._broker, request)
 
     # ---- channels
 
-    def channel_create(self, request: Request) -> Response:
-        topic, name = self._topic_and_channel_name(request)
-        topic.channel(name)
-        return EMPTY
-
     async def channel_delete(self, request: Request) -> Response:
         channel = self._channel(request)
-        channel.topic.delete_channel(channel.name)
+        topic = channel.topic
+        topic.delete_channel(channel.name)
         await self._broker.save_metadata()
+        if not topic.exiting:
+            await self._broker.sync_journal(topic)
         return EMPTY
 
     def channel_empty(self, request: Request) -> Response:
@@ -258,35 +268,4 @@ class HttpApi:
         return EMPTY
 
     def _channel(self, request: Request) -> Channel:
-        topic, name = self._topic_and_channel_name(request)
-        return _found(topic.channels.get(name), "CHANNEL_NOT_FOUND")
-
-    def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
-        """The topic, which must be there, and a channel's name, which must be possible."""
-        if not is_valid_name(_argument(request, "topic")):
-            raise HttpError(400, "INVALID_ARG_TOPIC")
-        channel = _argument(request, "channel")
-        if not is_valid_name(channel):
-            raise HttpError(400, "INVALID_ARG_CHANNEL")
-        return self._topic(request), channel
-
-
-_T = TypeVar("_T")
-
-
-def _found(thing: _T | None, otherwise: str) -> _T:
-    if thing is None:
-        raise HttpError(404, otherwise)
-    return thing
-
-
-def _argument(request: Request, name: str) -> str:
-    """A parameter that must be given, though it may be empty."""
-    value = request.query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
-
-
-async def _packed(pieces: Iterable[str]) -> bytes:
-    return b"".join(await in_slices(piece.encode("utf-8", "backslashreplace") for piece in pieces))
+        return find_channel(self._broker, request)

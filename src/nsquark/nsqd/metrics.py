@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from nsquark.http import Request, Response, in_slices
+from nsquark.http import Request, Response, joined
 from nsquark.version import NSQ_VERSION, VERSION
 
 from .broker import Broker
@@ -76,15 +77,18 @@ class Metrics:
         self._registry: CollectorRegistry | None = None
 
     async def get(self, _request: Request) -> Response:
-        if self._registry is None:
-            loop = asyncio.get_running_loop()
-            self._registry = await loop.run_in_executor(None, node_registry, self._broker, self._lag.times)
         self._lag.watch()
+        node = await asyncio.get_running_loop().run_in_executor(None, self._node)
+        body = await joined(chain((node,), family_pieces(self._broker)))
+        return Response(200, body, (("Content-Type", CONTENT_TYPE),))
+
+    def _node(self) -> str:
+        """In a thread: the import takes a while, and so does counting the open files of a large node."""
         from prometheus_client import generate_latest
 
-        pieces = await in_slices(piece.encode() for piece in family_pieces(self._broker))
-        body = b"".join([generate_latest(self._registry), *pieces])
-        return Response(200, body, (("Content-Type", CONTENT_TYPE),))
+        if self._registry is None:
+            self._registry = node_registry(self._broker, self._lag.times)
+        return generate_latest(self._registry).decode()
 
 
 class LoopLag:
@@ -137,7 +141,7 @@ def _node_metrics(broker: Broker, lag: Histogram) -> Iterator[Metric]:
         ("start_time_seconds", "When nsqd was started, since the epoch.", broker.start_time),
         ("connections", "TCP clients.", len(broker.connections)),
         ("topics", "Topics.", len(broker.topics)),
-        ("channels", "Channels.", sum(len(topic.channels) for topic in broker.topics.values())),
+        ("channels", "Channels.", sum(len(topic.channels) for topic in list(broker.topics.values()))),
     ):
         yield GaugeMetricFamily(f"nsqd_{name}", told, value=value)
     for name, told, times in (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from nsquark.http import in_slices
+from nsquark.http import slices
 
 from .broker import Broker
 from .channel import Channel
@@ -59,7 +59,7 @@ class Statsd:
                 asyncio.DatagramProtocol, remote_addr=(host.removeprefix("[").removesuffix("]"), int(port))
             )
         try:
-            lines = await in_slices(self._lines.collect())
+            lines = [line async for some in slices(self._lines.collect()) for line in some]
             packets = pack(lines, options.statsd_udp_packet_size)
             for packet in packets:
                 transport.sendto(packet)

@@ -8,17 +8,19 @@ the line, so the first one gets the backlog and a later one gets only what is ne
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.errors import PubFailed
 from nsquark.kernel import Buffer
-from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, TopicLog
+from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
 from .channel import Channel
+from .dead_letters import is_dead_topic
 from .health import WRITE
 from .histogram import Histogram
 
@@ -48,9 +50,11 @@ class Topic:
         options = services.options
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.keeps_dead_letters = is_dead_topic(name)
         self.options: Options = options
         self.paused = False
         self.exiting = False
+        self.starting = False  # its messages wait for the channels that nsqlookupds know of
         self.channels: dict[str, Channel] = {}
         self.message_count = 0
         self.message_bytes = 0
@@ -62,6 +66,7 @@ class Topic:
         self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
         self.holds: dict[object, int] = {}  # who wants the log kept from which position on
         self._published_at = 0  # when the first of what is not committed came
+        self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
         self._clock = services.turn.clock
         self._held: list[Deferred] = []  # deferred, and behind `pumped`
@@ -75,6 +80,8 @@ class Topic:
         self.log = TopicLog(directory, limits, services.node.lease, services.node.floor)
         self.journal = Journal(directory)
         self.pumped = self.log.end
+        known = self.journal.state.epoch
+        self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
 
     def restore(self, channels: Sequence[str], paused: bool, now: int) -> None:
         """Take up the channels that the journal knows and those named, as a crash or a stop has left them."""
@@ -131,7 +138,8 @@ class Topic:
 
         What `publish_pubs` does, in fewer steps: for connections that publish one message after the other.
         """
-        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, self._clock())
+        now = self._clock()
+        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, now)
         if count:
             self.message_count += count
             self.message_bytes += end - count * (len(line) + 4)
@@ -139,6 +147,7 @@ class Topic:
             receipts.append(answers.expect(PubFailed, count))
             waiting = len(receipts)
             if waiting == 1:
+                self._published_at = now
                 self._services.turn.published(self)
             elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
                 self.commit()
@@ -188,7 +197,7 @@ class Topic:
 
         What does not fit is counted and dropped silently, as in NSQ.
         """
-        if self.channels and not self.paused:
+        if self.channels and not self.paused and not self.starting:
             return count
         room = max(0, min(count, self.options.mem_queue_size - self.depth - self.log.pending))
         self.message_count += count - room
@@ -238,8 +247,25 @@ class Topic:
             for receipt in receipts:
                 receipt.settle(None)
         self.pump()
+        if self.watchers:
+            self._tell_watchers()
         if not self.ephemeral and (wait or self.log.unsynced >= self.options.sync_every):
             self._services.syncer.request(self)
+
+    def _tell_watchers(self) -> None:
+        watchers, self.watchers = self.watchers, set()
+        for watcher in watchers:
+            watcher()
+
+    def publish_for(self, channel: Channel, bodies: Sequence[Buffer], receipt: Receipt) -> None:
+        """Publish for one channel: all others pass it over. Stored at once."""
+        self.commit()
+        first = self.log.end
+        self.publish(bodies, 0.0, receipt)
+        self.commit()  # if it fails, nothing was added, and there is nothing to pass over
+        for other in self.channels.values():
+            if other is not channel:
+                other.pass_over(first, self.log.end)
 
     def _failed(self, error: OSError, receipts: list[Receipt]) -> None:
         """The disk refuses: an id could not be leased, or the log could not be written."""
@@ -259,8 +285,8 @@ class Topic:
         return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
 
     def pump(self) -> None:
-        """Pass everything on to the channels, if there are any and the topic is not paused."""
-        if self.paused or not self.channels:
+        """Pass everything on to the channels, if there are any and nothing holds the topic back."""
+        if self.paused or self.starting or not self.channels:
             return
         number = self.log.end - self.pumped
         if not number:
@@ -286,6 +312,7 @@ class Topic:
                 self.journal.create(channel.number, name, self.pumped)
                 self.journaled()
             self._services.changed(self.ephemeral or channel.ephemeral)
+            self._services.announce(self.name, name)
             self.pump()
         return channel
 
@@ -300,6 +327,7 @@ class Topic:
         channel = self.channels.pop(name)
         logger.info("TOPIC(%s): deleting channel %s", self.name, name)
         channel.exit()
+        self._services.announce(self.name, name)
         if not self.exiting:
             self.journal.pump(self.pumped)
             if not channel.ephemeral:
@@ -308,6 +336,11 @@ class Topic:
             self._services.changed(self.ephemeral or channel.ephemeral)
             if self.ephemeral and not self.channels:
                 self._services.delete_topic(self.name)
+
+    def start(self) -> None:
+        """Its first channels are there: let its messages flow."""
+        self.starting = False
+        self.pump()
 
     def pause(self) -> None:
         self.paused = True
@@ -328,7 +361,27 @@ class Topic:
         self.journal.pump(self.pumped)
         self.journaled()
 
+    @property
+    def synced(self) -> int:
+        """Everything before this position is on the disk for sure."""
+        return self.log.end - self.log.unsynced if not self.ephemeral else self.log.end
+
     # ---- for its channels
+
+    def index_for(self, channel: Channel, segment: Segment) -> None:
+        """Have an old file looked into, so that the channel can go on."""
+
+        def indexed(error: OSError | None) -> None:
+            if channel.exiting:
+                return
+            if error is not None:
+                channel.cannot_read(error, self._clock())
+            self._services.turn.ready(channel)
+
+        self._services.reads.index(segment, channel, indexed)
+
+    def bury(self, channel: Channel, run: Run, attempts: int) -> None:
+        self._services.dead_letters.bury(channel, run, attempts)
 
     def channel_ready(self, channel: Channel) -> None:
         self._services.turn.ready(channel)
@@ -379,6 +432,7 @@ class Topic:
             return
         journal = self.journal
         journal.begin()
+        journal.identify(self.epoch)
         journal.pump(self.pumped)
         for deferred in self._held:
             journal.defer(deferred)
@@ -421,12 +475,17 @@ class Topic:
 
     def close(self) -> None:
         """Store everything there is, in order: the end of the process."""
-        self.commit()
-        for receipt in self.unsynced_receipts:
-            receipt.settle(None)
+        self.settle()
         self.rewrite_journal()
         self.log.close()
         self.journal.close()
+
+    def settle(self) -> None:
+        """Answer everybody: the process ends, and everything is synced when the files are closed."""
+        self.commit()
+        receipts, self.unsynced_receipts = self.unsynced_receipts, []
+        for receipt in receipts:
+            receipt.settle(None)
 
     def exit(self) -> None:
         """The topic is deleted: its channels go, and what was published and not stored is refused."""
@@ -439,3 +498,4 @@ class Topic:
             receipt.settle("exiting")
         self.log.close(sync=False)
         self.journal.close(sync=False)
+        self._tell_watchers()
