@@ -303,6 +303,37 @@ cdef class BatchWriter:
     def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
         return self.add_run(data, start, count, line, timestamp)
 
+    def add_if_pubs(self, data, Py_ssize_t end, bytes line, int64_t max_size, Py_ssize_t most, int64_t timestamp):
+        cdef View view
+        cdef const uint8_t *p
+        cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
+        cdef Py_ssize_t length = len(line), start = 0, count = 0
+        cdef int32_t size
+        hold(&view, data, 0, end)
+        try:
+            while start < view.end:
+                p = view.p + start
+                if view.end - start < length + 4 or memcmp(p, first, <size_t> length):
+                    return 0
+                size = <int32_t> nq_get32(p + length)
+                if size <= 0 or size > max_size or view.end - start - length - 4 < size:
+                    return 0
+                start += length + 4 + size
+                count += 1
+            if count == 0 or count > most:
+                return 0
+            self.open_batch(timestamp, 0)
+            self.reserve(<size_t> (start - count * (length + 4) + count * FRAME))
+            start = 0
+            while start < view.end:
+                p = view.p + start + length
+                size = <int32_t> nq_get32(p)
+                self.add(p + 4, <uint32_t> size, <uint64_t> timestamp)
+                start += length + 4 + size
+        finally:
+            PyBuffer_Release(&view.buffer)
+        return count
+
     def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp):
         return self.add_run(data, start + 4, count, 0, timestamp)
 

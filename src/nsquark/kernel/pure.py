@@ -198,6 +198,19 @@ class BatchWriter:
             total += size
         return total
 
+    def add_if_pubs(
+        self, data: Buffer, end: int, line: bytes, max_size: int, most: int, timestamp: int
+    ) -> int:
+        """Add what lies before `end` if it is nothing but whole PUB commands with this line, `most` or less.
+
+        Returns how many there were; 0 if it is anything else, and nothing is added.
+        """
+        stop, count, length = scan_pubs(data, 0, end, max_size)
+        if stop != min(end, len(data)) or not 0 < count <= most or bytes(data[:length]) != line:
+            return 0
+        self.add_pubs(data, 0, count, length, timestamp)
+        return count
+
     def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int) -> int:
         """Add the body that `scan_mpub` found complete at `start`; returns the bytes of bodies."""
         self._open(timestamp, 0)

@@ -137,6 +137,15 @@ class TopicLog:
             self._take_ids(count)
         return self._writer.add_pubs(data, start, count, line, timestamp)
 
+    def add_if_pubs(self, data: kernel.Buffer, end: int, line: bytes, max_size: int, timestamp: int) -> int:
+        """Add a whole read if it is a run of PUB commands with this line; returns how many, 0 if it is not.
+
+        It is also 0 when the ids at hand do not suffice.
+        """
+        count = self._writer.add_if_pubs(data, end, line, max_size, self._ids_left, timestamp)
+        self._ids_left -= count
+        return count
+
     def add_mpub(self, data: kernel.Buffer, start: int, count: int, timestamp: int) -> int:
         """Add a checked MPUB body (see kernel.scan_mpub); returns the bytes of its messages."""
         self._take_ids(count)

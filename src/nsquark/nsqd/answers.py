@@ -26,19 +26,28 @@ class Answer:
         self.last = False  # the connection ends with it
 
     def settle(self, reason: str | None) -> None:
-        if reason is None:
-            self.data = OK if self.count == 1 else OK * self.count
-        else:
+        if reason is not None:
             command = self._error.code.removeprefix("E_").removesuffix("_FAILED")
             self.data = pack_error(self._error(f"{command} failed {reason}").pack())
             self.last = True
+        elif self.count > 1:
+            self.data = OK * self.count
+        else:
+            answers = self._answers
+            if len(answers.queue) == 1 and not answers.ended and not answers.closed:
+                # One publish at a time: its publisher can make the next while we answer others. The answers
+                # to a run are not worth a system call each.
+                answers.queue.clear()
+                answers.write_now(OK)
+                return
+            self.data = OK
         self._answers.flush()
 
 
 class Answers:
     """Hands bytes to `write` in order, and calls `end` once when the last answer has been handed over."""
 
-    __slots__ = ("_end", "_queue", "_write", "_write_now", "closed", "ended")
+    __slots__ = ("_end", "_write", "closed", "ended", "queue", "write_now")
 
     def __init__(
         self,
@@ -48,9 +57,9 @@ class Answers:
     ) -> None:
         """`write_now` sends at once where `write` may wait for the end of the loop's turn."""
         self._write = write
-        self._write_now = write_now or write
+        self.write_now = write_now or write
         self._end = end
-        self._queue: deque[Answer | bytes] = deque()  # bytes are ready and wait for an Answer before them
+        self.queue: deque[Answer | bytes] = deque()  # bytes are ready and wait for an Answer before them
         self.ended = False  # the last answer is said, though it may still be in the queue
         self.closed = False  # nothing is handed over any more
 
@@ -59,30 +68,19 @@ class Answers:
         if self.ended:
             return
         self.ended = last
-        self._queue.append(data)
+        self.queue.append(data)
         self.flush()
 
     def expect(self, error: type[ProtocolError], count: int = 1) -> Answer:
         """Keep a place for the answer to `count` publishes."""
         answer = Answer(self, error, count)
         if not self.ended:
-            self._queue.append(answer)
+            self.queue.append(answer)
         return answer
 
     def flush(self) -> None:
         """Hand over what is ready and has nothing unready before it."""
-        queue = self._queue
-        if len(queue) == 1 and not self.ended:  # one publish at a time: the usual case
-            first = queue[0]
-            if type(first) is Answer and first.data and not first.last and not self.closed:
-                queue.clear()
-                # Who publishes one at a time can make the next while we answer others. The answers to a run
-                # are not worth a system call each.
-                if first.count == 1:
-                    self._write_now(first.data)
-                else:
-                    self._write(first.data)
-                return
+        queue = self.queue
         ready: list[bytes] = []
         while queue:
             first = queue[0]

@@ -80,9 +80,10 @@ _UINT64 = 1 << 64
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answers", "_beats_at", "_body", "_broker", "_eof", "_fd", "_linger", "_parser", "_paused_at",
-        "_pub_line", "_pub_topic", "_reading", "_settings", "_timers", "_transport",
-        "_waiting_since", "_write", "channel", "client_id", "connect_time", "consumer", "deflate",
-        "hostname", "pub_counts", "remote_address", "snappy", "state", "tls", "user_agent", "wakes_at",
+        "_pub_line", "_pub_topic", "_reading", "_run_topic", "_settings", "_shared", "_shared_view",
+        "_timers", "_transport", "_waiting_since", "_write", "channel", "client_id", "connect_time",
+        "consumer", "deflate", "hostname", "pub_counts", "remote_address", "snappy", "state", "tls",
+        "user_agent", "wakes_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, timers: Timers, shared: bytearray) -> None:
@@ -99,6 +100,9 @@ class Connection(asyncio.BufferedProtocol):
         self._body: Callable[[memoryview], None] | None = None
         self._pub_line = b"\n"  # of the topic at hand; no command begins with this one
         self._pub_topic: Topic | None = None
+        self._run_topic: Topic | None = None  # the topic at hand, if the last read was PUBs to it and no more
+        self._shared = shared
+        self._shared_view = memoryview(shared)
         self._reading = True
         self._eof = False
         self._paused_at = 0
@@ -171,18 +175,37 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(data)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._parser.get_buffer() if not self._answers.ended else self._parser.scratch
+        if self._run_topic is not None or self._answers.ended:
+            return self._shared_view
+        return self._parser.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        answers, parser = self._answers, self._parser
+        answers, topic = self._answers, self._run_topic
         if answers.ended:
             return  # what still comes is of no interest
+        if topic is not None:
+            if not topic.exiting:
+                count = topic.publish_read(self._shared, nbytes, self._pub_line, answers)
+                if count:
+                    self.pub_counts[topic.name] += count
+                    self._waiting_since = monotonic_ns()
+                    if self._paused_at:
+                        self._check_unread()
+                    return
+            self._run_topic = None
+        self._parse(nbytes)
+        if self._paused_at:
+            self._check_unread()
+
+    def _parse(self, nbytes: int) -> None:
+        answers, parser = self._answers, self._parser
         parser.received(nbytes)
+        event = None
         try:
             while parser.start < parser.end and not answers.ended:
                 event = parser.next_event()
                 if event is None:
-                    break
+                    return
                 if type(event) is Pubs:
                     self._publish_run(event)
                 elif type(event) is Fins:
@@ -199,7 +222,14 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionLost as error:
             logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, error)
             self.close()
-        if self._paused_at and self._reading and self._transport.get_write_buffer_size() > UNREAD_ANSWERS:
+        else:
+            topic = self._pub_topic
+            if type(event) is Pubs and topic is not None and not topic.ephemeral:
+                parser.let_go()  # of nothing: the loop has ended with everything understood
+                self._run_topic = topic
+
+    def _check_unread(self) -> None:
+        if self._reading and self._transport.get_write_buffer_size() > UNREAD_ANSWERS:
             self._reading = False
             self._transport.pause_reading()
 

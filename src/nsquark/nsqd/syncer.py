@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Back to back, the fsyncs of a busy topic would take the disk and a processor for themselves. They get a
-# tenth of the time, as long as the pause stays within --sync-timeout.
-REST = 10
+# twentieth of the time, as long as the pause stays within --sync-timeout.
+REST = 20
 LEAST_PAUSE = 0.05
 RETRY = 1.0
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from nsquark.errors import PubFailed
 from nsquark.kernel import Buffer
 from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, TopicLog
 from nsquark.names import is_ephemeral
@@ -20,6 +21,7 @@ from nsquark.wire import Mpub, Pubs
 from .channel import Channel
 
 if TYPE_CHECKING:
+    from .answers import Answers
     from .broker import Services
     from .options import Options
 
@@ -117,6 +119,24 @@ class Topic:
             self._failed(error, [receipt])
         else:
             self._added(count, size, receipt)
+
+    def publish_read(self, data: Buffer, end: int, line: bytes, answers: Answers) -> int:
+        """Add a whole read if it is a run of PUB commands with this line; returns how many, 0 if it is not.
+
+        What `publish_pubs` does, in fewer steps: for connections that publish one message after the other.
+        """
+        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, self._clock())
+        if count:
+            self.message_count += count
+            self.message_bytes += end - count * (len(line) + 4)
+            receipts = self.receipts
+            receipts.append(answers.expect(PubFailed, count))
+            waiting = len(receipts)
+            if waiting == 1:
+                self._services.turn.published(self)
+            elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
+                self.commit()
+        return count
 
     def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
         count = mpub.count

@@ -133,15 +133,14 @@ class CommandParser:
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be read to."""
         if self._own and self.start == self.end:
-            self._own = False
-            self._data = self._shared
-            self.start = self.end = 0
+            self.let_go()
         return memoryview(self._data)[self.end :] if self._own else self._view
 
-    @property
-    def scratch(self) -> memoryview:
-        """Where bytes that nobody will look at can be read to."""
-        return self._view
+    def let_go(self) -> None:
+        """Forget everything that has come: the next bytes are read to the shared buffer."""
+        self._own = False
+        self._data = self._shared
+        self.start = self.end = 0
 
     def received(self, count: int) -> None:
         """Take note of `count` bytes read into the buffer."""
