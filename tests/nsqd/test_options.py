@@ -70,6 +70,7 @@ DEFAULTS = {
     # Ours.
     "retention_bytes": 0,
     "retention_time": 0.0,
+    "max_attempts": 0,
 }
 WITHOUT_KEY = {"version": False, "config": "", "verbose": False, "worker_id": False}
 OTHER_KEYS = {
@@ -459,6 +460,7 @@ def test_config_values_are_ready_for_json_or_text() -> None:
         "msg_timeout": 60_000_000_000,
         "min_output_buffer_timeout": 25_000_000,
         "retention_time": 0,
+        "max_attempts": 0,
         "snappy": True,
         "tls_required": 1,
         "tls_min_version": 769,

@@ -1,5 +1,6 @@
 """The small HTTP server that the daemons share: a router of plain functions over `httptools`."""
 
+from nsquark.http.body import BodyWriter
 from nsquark.http.message import (
     JSON_TYPE,
     TEXT_TYPE,
@@ -7,12 +8,14 @@ from nsquark.http.message import (
     PendingResponse,
     Request,
     Response,
+    Sent,
     pack_json,
     plain_text,
     v1_body,
     v1_empty,
     v1_error,
     v1_json,
+    v1_stream,
     v1_text,
 )
 from nsquark.http.router import Handler, Route, Router
@@ -21,6 +24,7 @@ from nsquark.http.server import HttpServer, Limits
 __all__ = [
     "JSON_TYPE",
     "TEXT_TYPE",
+    "BodyWriter",
     "Handler",
     "HttpError",
     "HttpServer",
@@ -30,11 +34,13 @@ __all__ = [
     "Response",
     "Route",
     "Router",
+    "Sent",
     "pack_json",
     "plain_text",
     "v1_body",
     "v1_empty",
     "v1_error",
     "v1_json",
+    "v1_stream",
     "v1_text",
 ]

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .dead_letters import DeadLetters
+from .disk_reads import DiskReads
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .syncer import Syncer
@@ -32,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
+SAVE_AGAIN = 1.0  # after metadata could not be written
 
 
 class Services(Protocol):
@@ -42,10 +45,15 @@ class Services(Protocol):
     turn: Turn
     timers: Timers
     syncer: Syncer
+    reads: DiskReads
+    dead_letters: DeadLetters
+    loop: asyncio.AbstractEventLoop
+    topics: dict[str, Topic]
 
     def healthy(self) -> None: ...
     def unhealthy(self, reason: str) -> None: ...
     def changed(self, ephemeral: bool) -> None: ...
+    def topic(self, name: str) -> Topic: ...
     def delete_topic(self, name: str) -> None: ...
 
 
@@ -70,8 +78,10 @@ class Broker:
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
         self.syncer = Syncer(loop, self.unhealthy)
+        self.reads = DiskReads(loop)
+        self.dead_letters = DeadLetters(self)
         self.stopping = False
-        self._loop = loop
+        self.loop = loop
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
@@ -99,8 +109,9 @@ class Broker:
         for name, entry_ in known.items():
             topic = self._open(name)
             topic.restore(list(entry_.channels), entry_.paused, now)
-            for channel, paused in entry_.channels.items():
-                topic.channels[channel].paused = paused
+            for channel_name, told in entry_.channels.items():
+                channel = topic.channels[channel_name]
+                channel.paused, channel.max_attempts = told.paused, told.max_attempts
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self._every(self.options.sync_timeout, self._sync)
         self._every(TRIM_INTERVAL, self._trim)
@@ -116,10 +127,10 @@ class Broker:
 
         def run() -> None:
             if not self.stopping:
-                self._periodic[slot] = self._loop.call_later(seconds, run)
+                self._periodic[slot] = self.loop.call_later(seconds, run)
                 work()
 
-        self._periodic.append(self._loop.call_later(seconds, run))
+        self._periodic.append(self.loop.call_later(seconds, run))
 
     def _sync(self) -> None:
         for topic in self.topics.values():
@@ -172,7 +183,7 @@ class Broker:
             return
         self._change += 1
         if self._saving is None:
-            self._saving = self._loop.create_task(self._save())
+            self._saving = self.loop.create_task(self._save())
 
     async def save_metadata(self) -> None:
         """Return when everything up to now is in the file and on disk. Raises OSError."""
@@ -180,7 +191,7 @@ class Broker:
         wanted = self._change
         while self._saved < wanted:
             if self._saving is None:
-                self._saving = self._loop.create_task(self._save())
+                self._saving = self.loop.create_task(self._save())
             await asyncio.shield(self._saving)
 
     async def _save(self) -> None:
@@ -201,11 +212,32 @@ class Broker:
                 except OSError as error:
                     logger.error("failed to persist metadata - %s", error)
                     self.unhealthy(str(error))
+                    self._deleted = deleted + self._deleted
+                    if not self.stopping:
+                        self.loop.call_later(SAVE_AGAIN, self._save_again)
                     raise
                 self.syncer.delete(deleted)
                 self._saved = change
         finally:
             self._saving = None
+
+    def _save_again(self) -> None:
+        if self._saving is None and self._saved < self._change and not self.stopping:
+            self._saving = self.loop.create_task(self._save())
+
+    async def sync_journal(self, topic: Topic) -> None:
+        """Return when everything in the topic's journal is on the disk. Raises OSError."""
+        topic.flush_journal()
+        fds = topic.journal.start_sync()
+
+        def work() -> None:
+            for fd in fds:
+                try:
+                    os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+
+        await self.syncer.run(work)
 
     # ---- health
 
@@ -231,9 +263,13 @@ class Broker:
         for handle in self._periodic:
             handle.cancel()
         self.turn.run()
+        for topic in list(self.topics.values()):
+            topic.settle()  # which may be news for others
+        self.turn.run()
         for topic in self.topics.values():
             topic.close()
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self.node.save()
         self.timers.close()
+        self.reads.close()
         self.syncer.close()

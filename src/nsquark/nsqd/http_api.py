@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from typing import TypeVar
 
 from nsquark import kernel
 from nsquark.gotext import nanoseconds, parse_int
@@ -36,7 +35,11 @@ from nsquark.wire import Mpub
 from . import stats
 from .broker import Broker
 from .channel import Channel
+from .http_arguments import argument, find_channel, find_topic
+from .http_channel import ChannelApi
 from .http_config import ConfigApi
+from .http_log import LogApi
+from .http_peek import PeekApi
 from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -61,9 +64,17 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/stats", api.stats)
     table.add("POST", "/pub", api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
     table.add("POST", "/mpub", api.mpub, max_body=options.max_body_size, too_big="BODY_TOO_BIG", logged=False)
-    for verb in ("create", "delete", "empty", "pause", "unpause"):
+    table.add("POST", "/topic/create", api.topic_create)
+    for verb in ("delete", "empty", "pause", "unpause"):
         table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"))
         table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"))
+    log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker)
+    table.add("GET", "/log/range", log.range)
+    table.add("GET", "/log/read", log.read)
+    table.add("GET", "/topic/peek", peek.topic)
+    table.add("GET", "/channel/peek", peek.channel)
+    for verb in ("create", "seek", "commit", "max_attempts", "redeliver"):
+        table.add("POST", f"/channel/{verb}", getattr(channel, verb))
     table.add("GET", "/config/<opt>", config.get)
     table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
     return table
@@ -175,7 +186,7 @@ class HttpApi:
 
     def _topic_to_publish(self, request: Request) -> Topic:
         """The topic named in the query, created if need be."""
-        name = _argument(request, "topic")
+        name = argument(request, "topic")
         topic = self._broker.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -195,7 +206,7 @@ class HttpApi:
         return EMPTY
 
     def topic_empty(self, request: Request) -> Response:
-        if not is_valid_name(_argument(request, "topic")):
+        if not is_valid_name(argument(request, "topic")):
             raise HttpError(400, "INVALID_TOPIC")
         self._topic(request).empty()
         return EMPTY
@@ -212,19 +223,17 @@ class HttpApi:
 
     def _topic(self, request: Request) -> Topic:
         """The topic named in the query, which must be there."""
-        return _found(self._broker.topics.get(_argument(request, "topic")), "TOPIC_NOT_FOUND")
+        return find_topic(self._broker, request)
 
     # ---- channels
 
-    def channel_create(self, request: Request) -> Response:
-        topic, name = self._topic_and_channel_name(request)
-        topic.channel(name)
-        return EMPTY
-
     async def channel_delete(self, request: Request) -> Response:
         channel = self._channel(request)
-        channel.topic.delete_channel(channel.name)
+        topic = channel.topic
+        topic.delete_channel(channel.name)
         await self._broker.save_metadata()
+        if not topic.exiting:
+            await self._broker.sync_journal(topic)
         return EMPTY
 
     def channel_empty(self, request: Request) -> Response:
@@ -242,34 +251,7 @@ class HttpApi:
         return EMPTY
 
     def _channel(self, request: Request) -> Channel:
-        topic, name = self._topic_and_channel_name(request)
-        return _found(topic.channels.get(name), "CHANNEL_NOT_FOUND")
-
-    def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
-        """The topic, which must be there, and a channel's name, which must be possible."""
-        if not is_valid_name(_argument(request, "topic")):
-            raise HttpError(400, "INVALID_ARG_TOPIC")
-        channel = _argument(request, "channel")
-        if not is_valid_name(channel):
-            raise HttpError(400, "INVALID_ARG_CHANNEL")
-        return self._topic(request), channel
-
-
-_T = TypeVar("_T")
-
-
-def _found(thing: _T | None, otherwise: str) -> _T:
-    if thing is None:
-        raise HttpError(404, otherwise)
-    return thing
-
-
-def _argument(request: Request, name: str) -> str:
-    """A parameter that must be given, though it may be empty."""
-    value = request.query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
+        return find_channel(self._broker, request)
 
 
 async def _in_slices(pieces: Iterator[str]) -> bytes:

@@ -113,6 +113,16 @@ class Consumer:
             pieces.append(taken)
         return pieces
 
+    def drop(self, start: int, end: int) -> int:
+        """Remove the positions [start, end), as far as they are in flight here; returns how many."""
+        number = 0
+        for flight in list(self.flights):
+            first = flight.first + max(0, start - flight.position)
+            last = min(flight.end, flight.first + end - flight.position)
+            if first < last:
+                number += sum(piece.end - piece.first for piece in self.take(first, last))
+        return number
+
     def overdue(self, now: int) -> list[Flight]:
         """Remove every flight whose deadline has come."""
         late = [flight for flight in self.flights if flight.deadline <= now]

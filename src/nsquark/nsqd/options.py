@@ -193,6 +193,9 @@ class Options:
     max_msg_size: int = flag(INT, 1048576, "maximum size of a single message in bytes")
     max_body_size: int = flag(INT, 5242880, "maximum size of a single command body")
     max_req_timeout: float = flag(DURATION, 3600.0, "maximum requeuing timeout for a message")
+    max_attempts: int = flag(
+        INT, 0, "deliveries of a message to a channel before it becomes a dead letter (0: unlimited)"
+    )
 
     # What clients may ask for.
     max_heartbeat_interval: float = flag(
@@ -359,6 +362,7 @@ def _validate_further(options: Options) -> None:
         options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
         "--e2e-processing-latency-window-time must be > 0",
     )
+    _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
     _require(options.retention_bytes >= 0, "--retention-bytes must be >= 0")
     _require(options.retention_time >= 0, "--retention-time must be >= 0")
 

@@ -118,6 +118,8 @@ def channel_stats(channel: Channel, clients: bool) -> dict[str, Any]:
         "clients": [client_stats(each.connection) for each in channel.consumers] if clients else None,
         "paused": channel.paused,
         "e2e_processing_latency": NO_LATENCY,
+        "dead_letter_count": channel.dead_count,
+        "max_attempts": channel.attempts_limit,
     }
 
 

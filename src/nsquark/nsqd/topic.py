@@ -8,17 +8,19 @@ the line, so the first one gets the backlog and a later one gets only what is ne
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.errors import PubFailed
 from nsquark.kernel import Buffer
-from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, TopicLog
+from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
 from .channel import Channel
+from .dead_letters import is_dead_topic
 
 if TYPE_CHECKING:
     from .answers import Answers
@@ -46,6 +48,7 @@ class Topic:
         options = services.options
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.keeps_dead_letters = is_dead_topic(name)
         self.options: Options = options
         self.paused = False
         self.exiting = False
@@ -56,6 +59,7 @@ class Topic:
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
         self.consumers = 0  # of all channels
+        self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
         self._clock = services.turn.clock
         self._held: list[Deferred] = []  # deferred, and behind `pumped`
@@ -69,6 +73,8 @@ class Topic:
         self.log = TopicLog(directory, limits, services.node.lease, services.node.floor)
         self.journal = Journal(directory)
         self.pumped = self.log.end
+        known = self.journal.state.epoch
+        self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
 
     def restore(self, channels: Sequence[str], paused: bool, now: int) -> None:
         """Take up the channels that the journal knows and those named, as a crash or a stop has left them."""
@@ -221,8 +227,25 @@ class Topic:
             for receipt in receipts:
                 receipt.settle(None)
         self.pump()
+        if self.watchers:
+            self._tell_watchers()
         if not self.ephemeral and (wait or self.log.unsynced >= self.options.sync_every):
             self._services.syncer.request(self)
+
+    def _tell_watchers(self) -> None:
+        watchers, self.watchers = self.watchers, set()
+        for watcher in watchers:
+            watcher()
+
+    def publish_for(self, channel: Channel, bodies: Sequence[Buffer], receipt: Receipt) -> None:
+        """Publish for one channel: all others pass it over. Stored at once."""
+        self.commit()
+        first = self.log.end
+        self.publish(bodies, 0.0, receipt)
+        self.commit()  # if it fails, nothing was added, and there is nothing to pass over
+        for other in self.channels.values():
+            if other is not channel:
+                other.pass_over(first, self.log.end)
 
     def _failed(self, error: OSError, receipts: list[Receipt]) -> None:
         """The disk refuses: an id could not be leased, or the log could not be written."""
@@ -311,7 +334,27 @@ class Topic:
         self.journal.pump(self.pumped)
         self.journaled()
 
+    @property
+    def synced(self) -> int:
+        """Everything before this position is on the disk for sure."""
+        return self.log.end - self.log.unsynced if not self.ephemeral else self.log.end
+
     # ---- for its channels
+
+    def index_for(self, channel: Channel, segment: Segment) -> None:
+        """Have an old file looked into, so that the channel can go on."""
+
+        def indexed(error: OSError | None) -> None:
+            if channel.exiting:
+                return
+            if error is not None:
+                channel.cannot_read(error, self._clock())
+            self._services.turn.ready(channel)
+
+        self._services.reads.index(segment, channel, indexed)
+
+    def bury(self, channel: Channel, run: Run, attempts: int) -> None:
+        self._services.dead_letters.bury(channel, run, attempts)
 
     def channel_ready(self, channel: Channel) -> None:
         self._services.turn.ready(channel)
@@ -348,6 +391,7 @@ class Topic:
             return
         journal = self.journal
         journal.begin()
+        journal.identify(self.epoch)
         journal.pump(self.pumped)
         for deferred in self._held:
             journal.defer(deferred)
@@ -388,12 +432,17 @@ class Topic:
 
     def close(self) -> None:
         """Store everything there is, in order: the end of the process."""
-        self.commit()
-        for receipt in self.unsynced_receipts:
-            receipt.settle(None)
+        self.settle()
         self.rewrite_journal()
         self.log.close()
         self.journal.close()
+
+    def settle(self) -> None:
+        """Answer everybody: the process ends, and everything is synced when the files are closed."""
+        self.commit()
+        receipts, self.unsynced_receipts = self.unsynced_receipts, []
+        for receipt in receipts:
+            receipt.settle(None)
 
     def exit(self) -> None:
         """The topic is deleted: its channels go, and what was published and not stored is refused."""
@@ -406,3 +455,4 @@ class Topic:
             receipt.settle("exiting")
         self.log.close(sync=False)
         self.journal.close(sync=False)
+        self._tell_watchers()
