@@ -600,3 +600,82 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("find_message", buffer, start, end, 0)
     both("index_frames", buffer, end, start, 0, 0, 0, 10)
     both("index_frames", buffer, end, start, 3, 0, 0, 10)
+
+
+# ---- columns
+
+
+def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> tuple[bytes, bytes]:
+    """Two batches of these bodies, and their index."""
+    writer = pure.BatchWriter(10, 0xABC)
+    half = len(bodies) // 2
+    pieces = []
+    for some in (bodies[:half], bodies[half:]):
+        if some:
+            writer.add_bodies(some, stamp, 0)
+            pieces.append(writer.take())
+    data = b"".join(pieces)
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, len(bodies))
+    return data, index
+
+
+@each_twin
+def test_decode_frames_makes_columns(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"", b"three"])
+    offsets, bodies, times, ids = twin.decode_frames(data, index, True, True, True)
+    assert struct.unpack("<4i", offsets) == (0, 3, 3, 8)
+    assert bodies == b"onethree"
+    assert struct.unpack("<3q", times) == (1_700_000_000_123_456,) * 3
+    assert ids == b"0000000000000abc0000000000000abd0000000000000abe"
+    assert twin.decode_frames(data, index, False, False, False) == (b"", b"", b"", b"")
+    assert twin.decode_frames(data, index[4:8], True, False, False) == (bytes(8), b"", b"", b"")
+    assert twin.decode_frames(b"", b"", True, True, True) == (bytes(4), b"", b"", b"")
+
+
+@each_twin
+def test_times_before_the_epoch_are_rounded_down(twin: ModuleType) -> None:
+    for stamp in (-1, -1000, -1001, -(2**63), 2**63 - 1, 0, 999):
+        data, index = log_of([b"x"], stamp)
+        _, _, times, _ = twin.decode_frames(data, index, False, True, False)
+        assert struct.unpack("<q", times) == (stamp // 1000,)
+
+
+@each_twin
+def test_an_index_that_leads_astray_is_refused(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"two"])
+    for wrong in (b"\0\0\0\0", b"\xff\xff\xff\xff", struct.pack(">I", len(data) - 33), index[:3]):
+        with pytest.raises(ValueError):
+            twin.decode_frames(data, wrong, True, True, True)
+    with pytest.raises(ValueError):
+        twin.decode_frames(data[:-1], index, True, True, True)
+
+
+@each_twin
+def test_columns_of_numbers(twin: ModuleType) -> None:
+    assert struct.unpack("<3q", twin.count_column(2**40, 3)) == (2**40, 2**40 + 1, 2**40 + 2)
+    assert struct.unpack("<3i", twin.stride_column(16, 2)) == (0, 16, 32)
+    assert (twin.count_column(5, 0), twin.stride_column(16, 0)) == (b"", bytes(4))
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_decode_frames(draw: Draw) -> None:
+    data = draw.log()
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, draw.choice([0, 2, 1000]))
+    data, index = draw.mangled(data), draw.mangled(index)
+    arguments = (draw.kind(data), draw.kind(index), *(draw.random() < 0.7 for _ in range(3)))
+    try:
+        expected = pure.decode_frames(*arguments)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)):
+            fast.decode_frames(*arguments)
+    else:
+        assert fast.decode_frames(*arguments) == expected
+
+
+@agree
+@given(st.integers(0, 2**62), st.integers(0, 100))
+def test_the_twins_agree_on_columns_of_numbers(first: int, count: int) -> None:
+    both("count_column", first, count)
+    both("stride_column", 1 + first % 1000, count)

@@ -11,7 +11,9 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
     try:
         from .fast import (
             BatchWriter,
+            count_column,
             crc32c,
+            decode_frames,
             find_message,
             frame_ends,
             gather,
@@ -20,6 +22,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             scan_fins,
             scan_mpub,
             scan_pubs,
+            stride_column,
             with_attempts,
         )
 
@@ -32,7 +35,9 @@ else:
 if not COMPILED:
     from .pure import (  # type: ignore[assignment]
         BatchWriter,
+        count_column,
         crc32c,
+        decode_frames,
         find_message,
         frame_ends,
         gather,
@@ -41,6 +46,7 @@ if not COMPILED:
         scan_fins,
         scan_mpub,
         scan_pubs,
+        stride_column,
         with_attempts,
     )
 
@@ -49,7 +55,9 @@ __all__ = [
     "Batch",
     "BatchWriter",
     "Buffer",
+    "count_column",
     "crc32c",
+    "decode_frames",
     "find_message",
     "frame_ends",
     "gather",
@@ -58,5 +66,6 @@ __all__ = [
     "scan_fins",
     "scan_mpub",
     "scan_pubs",
+    "stride_column",
     "with_attempts",
 ]
