@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any, Self, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 
@@ -475,3 +476,95 @@ def count_column(first: int, count: int) -> bytes:
 def stride_column(stride: int, count: int) -> bytes:
     """The offsets of `count` values that are all `stride` long: a column of i32, one more than values."""
     return struct.pack(f"<{count + 1}i", *range(0, stride * count + 1, stride))
+
+
+# ---- the other end of the wire: what a client reads and writes
+
+
+class Delivery:
+    """A message as a client got it: what was in the frame, who it came through, and when.
+
+    `answered` is set by whoever answers it; one that is let go unanswered says so by `dropped`.
+    """
+
+    __slots__ = ("answered", "attempts", "body", "id", "source", "stamp", "timestamp_ns")
+
+    timestamp_ns: int
+    attempts: int
+    id: bytes
+    body: bytes
+    source: Any
+    stamp: float
+    answered: bool
+
+    def __new__(cls) -> Self:
+        new = super().__new__(cls)
+        new.timestamp_ns = new.attempts = 0
+        new.id = new.body = b""
+        new.source = None
+        new.stamp = 0.0
+        new.answered = True  # nothing to answer before there is a message
+        return new
+
+    def dropped(self) -> None:
+        """Called when nobody holds it any more and nobody has answered it."""
+
+    def __del__(self) -> None:
+        if not self.answered:
+            self.dropped()
+
+
+_DELIVERY = TypeVar("_DELIVERY", bound=Delivery)
+
+
+def read_messages(
+    data: Buffer, start: int, end: int, kind: type[_DELIVERY], source: Any, stamp: float
+) -> tuple[int, list[_DELIVERY]]:
+    """The run of whole message frames at `start`, each as a `kind`: where it ends, and the messages.
+
+    Anything else ends the run: a frame of another type, one cut off, one too short for a message.
+    """
+    messages = []
+    while end - start >= FRAME.size:
+        size, frame_type, timestamp, attempts, message_id = FRAME.unpack_from(data, start)
+        if frame_type != 2 or size < 30 or end - start - 4 < size:
+            break
+        message = kind()
+        message.timestamp_ns = timestamp
+        message.attempts = attempts
+        message.id = message_id
+        message.body = bytes(data[start + FRAME.size : start + 4 + size])
+        message.source = source
+        message.stamp = stamp
+        message.answered = False
+        messages.append(message)
+        start += 4 + size
+    return start, messages
+
+
+_OK = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+
+
+def scan_oks(data: Buffer, start: int, end: int) -> tuple[int, int]:
+    """The run of `OK` frames at `start`: where it ends, and how many there are."""
+    count = 0
+    while end - start >= len(_OK) and data[start : start + len(_OK)] == _OK:
+        start += len(_OK)
+        count += 1
+    return start, count
+
+
+def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple[int, bytes]:
+    """A whole MPUB command behind its line `head`: (-1, command).
+
+    (index, b"") if the message there is empty or longer than `max_msg_size`.
+    """
+    pieces = [b"", b"", _U32.pack(len(bodies))]
+    for index, body in enumerate(bodies):
+        size = memoryview(body).nbytes
+        if not 0 < size <= max_msg_size:
+            return index, b""
+        pieces += (_U32.pack(size), bytes(body))
+    pieces[0] = head
+    pieces[1] = _U32.pack(sum(map(len, pieces)) - len(head))
+    return -1, b"".join(pieces)
