@@ -6,9 +6,11 @@ any reader. A connection goes back only after a whole answer: one that still has
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from .errors import Refused, Unreachable
+from .errors import BadAnswer, Refused, Unreachable
 
 ACCEPT = "application/vnd.nsq; version=1.0"
 _IDLE = 4  # connections to one daemon, per process
@@ -106,6 +108,7 @@ class Exchange:
         self._fresh = self._connection is None
         self._asked: tuple[str, str, float | None] | None = None
         self._open = False  # an answer is due, or not read to its end
+        self._aborted = False
 
     def __enter__(self) -> Exchange:
         return self
@@ -117,6 +120,14 @@ class Exchange:
             self._connection.close()
         else:
             _pool.put(self._base, self._access, self._connection)
+
+    def abort(self) -> None:
+        """Whatever is under way in another thread fails, and so does what comes after."""
+        self._aborted = True
+        sock = self._connection.sock if self._connection is not None else None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def ask(self, method: str, target: str, patience: float | None = None) -> None:
         """Send a request; `patience` is how long its answer may take on purpose. Raises Unreachable."""
@@ -149,7 +160,7 @@ class Exchange:
         assert connection is not None
         assert self._asked is not None
         connection.close()
-        if self._fresh or isinstance(error, TimeoutError):
+        if self._fresh or self._aborted or isinstance(error, TimeoutError):
             raise Unreachable(f"{self._base} cannot be reached: {_why(error)}") from None
         self._fresh = True
         try:
@@ -195,6 +206,30 @@ class Exchange:
             buffer = buffer[count:]
         self._open = not response.isclosed()
 
+    def fetch(
+        self,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        method: str = "GET",
+        patience: float | None = None,
+    ) -> Any:
+        """The JSON that a request is answered with; None for nothing.
+
+        Raises Unreachable, Refused, or BadAnswer.
+        """
+        target = path + ("?" + urlencode(query) if query else "")
+        self.ask(method, target, patience)
+        response = self.answer()
+        if response.status != 200:
+            raise self.refusal(target, response)
+        body = self.read(response)
+        if not body:
+            return None
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise BadAnswer(f"{self._base}{path}: the answer is no JSON") from None
+
     def refusal(self, target: str, response: http.client.HTTPResponse) -> Refused:
         """What an answer other than 200 says."""
         body = self.read(response)
@@ -215,17 +250,6 @@ def fetch(
     method: str = "GET",
     patience: float | None = None,
 ) -> Any:
-    """The JSON that a request is answered with; None for nothing. Raises Unreachable or Refused."""
-    target = path + ("?" + urlencode(query) if query else "")
+    """The JSON that a request is answered with; None for nothing. Raises Unreachable, Refused, BadAnswer."""
     with Exchange(base, access) as exchange:
-        exchange.ask(method, target, patience)
-        response = exchange.answer()
-        if response.status != 200:
-            raise exchange.refusal(target, response)
-        body = exchange.read(response)
-    if not body:
-        return None
-    try:
-        return json.loads(body)
-    except ValueError:
-        raise Unreachable(f"{base}{path}: the answer is no JSON") from None
+        return exchange.fetch(path, query, method, patience)

@@ -13,7 +13,7 @@ import threading
 import time
 
 from .errors import ChannelInUse, Refused, Unreachable
-from .http import Access, fetch
+from .http import Access, Exchange
 from .nodes import Node
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Lease:
         self._channel = channel
         self._access = access
         self._owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
-        self._held: set[tuple[str, Node]] = set()
+        self._held: dict[tuple[str, Node], Exchange] = {}
         self._lost: ChannelInUse | None = None
         self._ended = threading.Event()
 
@@ -43,9 +43,10 @@ class Lease:
         if (topic, node) in self._held:
             return
         deadline = time.monotonic() + _PATIENCE
+        exchange = Exchange(node.url, self._access)
         while True:
             try:
-                self._ask(topic, node)
+                self._ask(exchange, topic)
                 break
             except Refused as error:
                 if error.status != 409:
@@ -53,8 +54,8 @@ class Lease:
                 if time.monotonic() > deadline:
                     raise self._in_use(topic, node, error) from None
             time.sleep(_RETRY)
-        self._held.add((topic, node))
-        threading.Thread(target=self._keep, args=(topic, node), name="lease", daemon=True).start()
+        self._held[topic, node] = exchange
+        threading.Thread(target=self._keep, args=(exchange, topic, node), name="lease", daemon=True).start()
 
     def check(self) -> None:
         """Raises ChannelInUse if another query has taken it."""
@@ -62,21 +63,24 @@ class Lease:
             raise self._lost
 
     def end(self) -> None:
+        """Let go of it."""
         self._ended.set()
+        for exchange in self._held.values():
+            exchange.abort()
 
-    def _ask(self, topic: str, node: Node, hold_ms: int = 0) -> None:
+    def _ask(self, exchange: Exchange, topic: str, hold_ms: int = 0) -> None:
         query = {"topic": topic, "channel": self._channel, "owner": self._owner, "hold_ms": hold_ms}
-        fetch(node.url, self._access, "/channel/lease", query, "POST", hold_ms / 1000)
+        exchange.fetch("/channel/lease", query, "POST", hold_ms / 1000)
 
-    def _keep(self, topic: str, node: Node) -> None:
+    def _keep(self, exchange: Exchange, topic: str, node: Node) -> None:
         heard = time.monotonic()
         while not self._ended.is_set():
             try:
-                self._ask(topic, node, _HOLD_MS)
+                self._ask(exchange, topic, _HOLD_MS)
                 heard = time.monotonic()
             except Unreachable:
                 if time.monotonic() - heard > _GIVE_UP:
-                    self._held.discard((topic, node))
+                    self._held.pop((topic, node), None)
                     return
                 self._ended.wait(_RETRY)  # it may restart; who comes first then has it
             except Refused as error:
@@ -84,7 +88,7 @@ class Lease:
                     self._lost = self._in_use(topic, node, error)
                     return
                 # the topic is gone; should it come back, it is held again
-                self._held.discard((topic, node))
+                self._held.pop((topic, node), None)
                 return
 
     def _in_use(self, topic: str, node: Node, error: Refused) -> ChannelInUse:

@@ -38,8 +38,11 @@ BATCH: Final = (*CONNECTION, *READING, "endingOffsets", "endingTimestamp")
 EVERY: Final = tuple(dict.fromkeys((*STREAM, *BATCH)))
 
 EARLIEST, LATEST = "earliest", "latest"
-_SECOND: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_DELAY = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)(?:ec|ond|inute|our|ay|illisecond)?s?")
+_SECONDS: Final = {
+    "ms": 0.001, "millisecond": 0.001, "s": 1, "sec": 1, "second": 1,
+    "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400,
+}  # fmt: skip
+_DELAY = re.compile(r"(\d{1,9})\s*([a-z]+)")
 _TRUTH: Final = {"true": True, "false": False}
 
 Positions = dict[str, dict[str, int]]  # topic, nsqd: position; -2 is earliest, -1 is latest
@@ -104,9 +107,10 @@ class Reader:
         if not self.has(name):
             return default
         found = _DELAY.fullmatch(text.lower())
-        if not found:
+        unit = _SECONDS.get(found[2], _SECONDS.get(found[2].removesuffix("s"))) if found else None
+        if found is None or unit is None:
             raise OptionError(name, f"{text!r} is no time such as 500ms, 30s or 15m")
-        return int(found[1]) * _SECOND[found[2]]
+        return int(found[1]) * unit
 
 
 def check_options(given: Mapping[str, str]) -> None:
