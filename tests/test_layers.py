@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"version"},
+    "__init__": {"version", "client", "sync"},
     "version": set(),
     "errors": set(),
     "logs": set(),
@@ -42,10 +42,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "version",
     },
     "nsqlookupd": {"wire", "http", "debug", "names", "addresses", "gotext", "errors", "version"},
-    "client": {"wire", "http", "names", "errors", "version"},
+    "client": {"wire", "http", "names", "gotext", "errors", "version"},
+    "sync": {"client", "errors"},
+    "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
-    "spark": {"client", "http", "names", "errors", "version"},
+    "spark": {"client", "http", "kernel", "names", "errors", "version"},
 }
 
 # The edge of a program, where flags are read and logging is set up.

@@ -85,6 +85,22 @@ class AuthDisabled(ProtocolError):
     code = "E_AUTH_DISABLED"
 
 
+class AuthFirst(ProtocolError):
+    code = "E_AUTH_FIRST"
+
+
+class AuthFailed(ProtocolError):
+    code = "E_AUTH_FAILED"
+
+
+class AuthError(ProtocolError):
+    code = "E_AUTH_ERROR"
+
+
+class Unauthorized(ProtocolError):
+    code = "E_UNAUTHORIZED"
+
+
 class FinFailed(ProtocolError):
     code = "E_FIN_FAILED"
     fatal = False
@@ -100,8 +116,49 @@ class TouchFailed(ProtocolError):
     fatal = False
 
 
+def parse_error(data: bytes) -> ProtocolError:
+    """The error that an error frame stands for. A code that NSQ does not know is fatal."""
+    code, _, description = data.partition(b" ")
+    name = code.decode("ascii", "backslashreplace")
+    if name == BadProtocol.code:
+        return BadProtocol()
+    for kind in ProtocolError.__subclasses__():
+        if kind.code == name:
+            return kind(description)
+    error = ProtocolError(description)
+    error.code = name
+    return error
+
+
 class ConnectionLost(NsquarkError, ConnectionError):
     """The other side went away."""
+
+
+class ConnectFailed(ConnectionLost):
+    """No connection came about: dialling, the handshake, TLS or AUTH failed. Nothing was sent.
+
+    `permanent` says that trying again would end the same way: it was refused, not unreachable.
+    """
+
+    def __init__(self, text: str, *, permanent: bool = False) -> None:
+        super().__init__(text)
+        self.permanent = permanent
+
+
+class OutcomeUnknown(ConnectionLost):
+    """The connection broke between a publish and its answer: the message may be stored, or not."""
+
+
+class PublishTimeout(NsquarkError, TimeoutError):
+    """No answer in time. With `sent` the message may be stored, without it is not."""
+
+    def __init__(self, text: str, *, sent: bool) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class PendingFull(NsquarkError):
+    """As many publishes are under way as the producer allows. This one was not sent."""
 
 
 class UsageError(NsquarkError):

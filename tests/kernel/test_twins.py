@@ -282,6 +282,64 @@ def test_a_message_is_found_by_its_position(twin: ModuleType) -> None:
     assert twin.find_message(data, 0, 83 + 48 + 10, 2) == (-1, 0, 201)
 
 
+@each_twin
+def test_messages_are_read_in_runs(twin: ModuleType) -> None:
+    frames = twin.with_attempts(written(twin, [(0, [b"a", b"", b"ccc"])], first=5)[HEADER:], 258)
+    ok = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+    data = b"--" + frames + ok
+    stop, run = twin.read_messages(data, 2, len(data), twin.Delivery, "source", 2.5)
+    assert stop == 2 + len(frames)
+    assert [told(each) for each in run] == [
+        (1, 258, b"%016x" % number, body, "source", 2.5, False)
+        for number, body in zip((5, 6, 7), (b"a", b"", b"ccc"), strict=True)
+    ]
+    stop, run = twin.read_messages(frames, 0, len(frames) - 1, twin.Delivery, None, 0.0)
+    assert (stop, [told(each)[3] for each in run]) == (35 + 34, [b"a", b""])
+    assert twin.read_messages(ok + frames, 0, len(ok + frames), twin.Delivery, None, 0.0) == (0, [])
+    assert twin.scan_oks(ok * 3 + frames, 0, len(ok * 3 + frames)) == (30, 3)
+    assert twin.scan_oks(ok * 3, 10, 29) == (20, 1)
+
+
+@each_twin
+def test_a_message_that_is_let_go_unanswered_says_so(twin: ModuleType) -> None:
+    dropped: list[bytes] = []
+
+    class Message(twin.Delivery):  # type: ignore[misc, name-defined]
+        __slots__ = ()
+
+        def dropped(self) -> None:
+            dropped.append(self.body)
+
+    frames = written(twin, [(0, [b"a", b"b", b"c"])])[HEADER:]
+    _, run = twin.read_messages(frames, 0, len(frames), Message, None, 0.0)
+    run[1].answered = True
+    del run[:]
+    assert sorted(dropped) == [b"a", b"c"]
+    Message()  # one that never was a message has nothing to say
+    assert sorted(dropped) == [b"a", b"c"]
+
+
+@each_twin
+def test_only_deliveries_are_made(twin: ModuleType) -> None:
+    if twin is not pure:
+        with pytest.raises(TypeError):
+            twin.read_messages(b"", 0, 0, dict, None, 0.0)
+
+
+@each_twin
+def test_mpub_is_packed(twin: ModuleType) -> None:
+    bodies = [b"a", bytearray(b"bb"), memoryview(b"ccc")]
+    packed = mpub(b"a", b"bb", b"ccc")
+    assert twin.pack_mpub(b"MPUB t\n", bodies, 3) == (
+        -1,
+        b"MPUB t\n" + struct.pack(">i", len(packed)) + packed,
+    )
+    assert twin.pack_mpub(b"MPUB t\n", bodies, 2) == (2, b"")
+    assert twin.pack_mpub(b"MPUB t\n", [b"a", b""], 2) == (1, b"")
+    with pytest.raises(TypeError):
+        twin.pack_mpub(b"", [b"a", "text"], 5)
+
+
 # ---- what the tests are made of
 
 
@@ -311,6 +369,13 @@ def test_what_is_no_log_has_no_index(twin: ModuleType) -> None:
     assert twin.index_frames(b"NQB2" + data[4:], len(data), 0, 0, 0, 0, 9)[1] == -1
     assert twin.index_frames(bytes(60), 60, 0, 1, 0, 0, 9)[1] == -1
     assert twin.index_frames(data[:40], 40, 0, 0, 0, 0, 9)[1] == -1
+
+
+def told(each: Any) -> tuple[Any, ...]:
+    """What is in a Delivery, which does not mind being dropped any more."""
+    fields = (each.timestamp_ns, each.attempts, each.id, each.body, each.source, each.stamp, each.answered)
+    each.answered = True
+    return fields
 
 
 def fins(*ids: int) -> bytes:
@@ -597,6 +662,33 @@ def test_the_twins_agree_on_index_frames(draw: Draw) -> None:
     assert left <= skip
 
 
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_what_a_client_reads(draw: Draw) -> None:
+    pieces = [draw.log()[HEADER:], b"\x00\x00\x00\x06\x00\x00\x00\x00OK" * draw.randint(0, 3)]
+    draw.shuffle(pieces)
+    data = draw.mangled(b"".join(pieces))
+    start, end = draw.span(data)
+    buffer = draw.kind(data)
+    both("scan_oks", buffer, start, end)
+    (stop, one), (other_stop, other) = (
+        twin.read_messages(buffer, start, end, twin.Delivery, "x", 1.0) for twin in (pure, fast)
+    )
+    assert stop == other_stop
+    assert [told(each) for each in one] == [told(each) for each in other]
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_pack_mpub_alike(draw: Draw) -> None:
+    bodies = [draw.kind(body) for body in draw.bodies()]
+    if draw.random() < 0.1:
+        bodies.append(b"")
+    limit = draw.choice([1, 39, 40, 1000])
+    assert pure.pack_mpub(b"MPUB t\n", bodies, limit) == fast.pack_mpub(b"MPUB t\n", bodies, limit)
+
+
 @agree
 @given(SEEDS, st.binary(max_size=200))
 def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
@@ -614,3 +706,82 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("find_message", buffer, start, end, 0)
     both("index_frames", buffer, end, start, 0, 0, 0, 10)
     both("index_frames", buffer, end, start, 3, 0, 0, 10)
+
+
+# ---- columns
+
+
+def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> tuple[bytes, bytes]:
+    """Two batches of these bodies, and their index."""
+    writer = pure.BatchWriter(10, 0xABC)
+    half = len(bodies) // 2
+    pieces = []
+    for some in (bodies[:half], bodies[half:]):
+        if some:
+            writer.add_bodies(some, stamp, 0)
+            pieces.append(writer.take())
+    data = b"".join(pieces)
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, len(bodies))
+    return data, index
+
+
+@each_twin
+def test_decode_frames_makes_columns(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"", b"three"])
+    offsets, bodies, times, ids = twin.decode_frames(data, index, True, True, True)
+    assert struct.unpack("<4i", offsets) == (0, 3, 3, 8)
+    assert bodies == b"onethree"
+    assert struct.unpack("<3q", times) == (1_700_000_000_123_456,) * 3
+    assert ids == b"0000000000000abc0000000000000abd0000000000000abe"
+    assert twin.decode_frames(data, index, False, False, False) == (b"", b"", b"", b"")
+    assert twin.decode_frames(data, index[4:8], True, False, False) == (bytes(8), b"", b"", b"")
+    assert twin.decode_frames(b"", b"", True, True, True) == (bytes(4), b"", b"", b"")
+
+
+@each_twin
+def test_times_before_the_epoch_are_rounded_down(twin: ModuleType) -> None:
+    for stamp in (-1, -1000, -1001, -(2**63), 2**63 - 1, 0, 999):
+        data, index = log_of([b"x"], stamp)
+        _, _, times, _ = twin.decode_frames(data, index, False, True, False)
+        assert struct.unpack("<q", times) == (stamp // 1000,)
+
+
+@each_twin
+def test_an_index_that_leads_astray_is_refused(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"two"])
+    for wrong in (b"\0\0\0\0", b"\xff\xff\xff\xff", struct.pack(">I", len(data) - 33), index[:3]):
+        with pytest.raises(ValueError):
+            twin.decode_frames(data, wrong, True, True, True)
+    with pytest.raises(ValueError):
+        twin.decode_frames(data[:-1], index, True, True, True)
+
+
+@each_twin
+def test_columns_of_numbers(twin: ModuleType) -> None:
+    assert struct.unpack("<3q", twin.count_column(2**40, 3)) == (2**40, 2**40 + 1, 2**40 + 2)
+    assert struct.unpack("<3i", twin.stride_column(16, 2)) == (0, 16, 32)
+    assert (twin.count_column(5, 0), twin.stride_column(16, 0)) == (b"", bytes(4))
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_decode_frames(draw: Draw) -> None:
+    data = draw.log()
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, draw.choice([0, 2, 1000]))
+    data, index = draw.mangled(data), draw.mangled(index)
+    arguments = (draw.kind(data), draw.kind(index), *(draw.random() < 0.7 for _ in range(3)))
+    try:
+        expected = pure.decode_frames(*arguments)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)):
+            fast.decode_frames(*arguments)
+    else:
+        assert fast.decode_frames(*arguments) == expected
+
+
+@agree
+@given(st.integers(0, 2**62), st.integers(0, 100))
+def test_the_twins_agree_on_columns_of_numbers(first: int, count: int) -> None:
+    both("count_column", first, count)
+    both("stride_column", 1 + first % 1000, count)

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 Batch = tuple[int, int, int, int, int, int, int]
@@ -40,3 +41,26 @@ def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int
 def index_frames(
     data: Buffer, end: int, at: int, remaining: int, base: int, skip: int, want: int
 ) -> tuple[bytes, int, int, int]: ...
+def decode_frames(
+    data: Buffer, index: Buffer, bodies: bool, times: bool, ids: bool
+) -> tuple[bytes, bytes, bytes, bytes]: ...
+def count_column(first: int, count: int) -> bytes: ...
+def stride_column(stride: int, count: int) -> bytes: ...
+
+class Delivery:
+    timestamp_ns: int
+    attempts: int
+    id: bytes
+    body: bytes
+    source: Any
+    stamp: float
+    answered: bool
+    def dropped(self) -> None: ...
+
+_DELIVERY = TypeVar("_DELIVERY", bound=Delivery)
+
+def read_messages(
+    data: Buffer, start: int, end: int, kind: type[_DELIVERY], source: Any, stamp: float
+) -> tuple[int, list[_DELIVERY]]: ...
+def scan_oks(data: Buffer, start: int, end: int) -> tuple[int, int]: ...
+def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple[int, bytes]: ...

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any, Self, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 
@@ -437,3 +438,147 @@ def index_frames(
         at += size
         remaining -= 1
     return bytes(index), at, remaining, skip
+
+
+# ---- columns: a range of the log as Arrow wants it
+
+_COLUMN_OFFSETS = struct.Struct("<i")
+_COLUMN_NUMBER = struct.Struct("<q")
+
+
+def decode_frames(
+    data: Buffer, index: Buffer, bodies: bool, times: bool, ids: bool
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """The messages of a piece of log, column by column: (offsets, bodies, times, ids).
+
+    `index` says where each frame begins, as `index_frames` has it. Offsets are one more than messages, i32,
+    and say where each body begins and ends in `bodies`; times are i64, microseconds since the epoch; ids have
+    16 bytes each. Little-endian, as Arrow has it; what is not asked for is empty.
+    Raises ValueError if the index leads astray, OverflowError for 2 GiB of bodies or more.
+    """
+    if len(index) % 4:
+        raise ValueError("the index is cut off")
+    offsets, stamps, names = bytearray(), bytearray(), bytearray()
+    pieces: list[Buffer] = []
+    total = 0
+    for (at,) in _U32.iter_unpack(index):
+        if len(data) - at < 34:
+            raise ValueError(f"no message at {at}")
+        size, kind, time, _, name = FRAME.unpack_from(data, at)
+        if size < 30 or kind != 2 or len(data) - at - 4 < size:
+            raise ValueError(f"no message at {at}")
+        if bodies:
+            offsets += _COLUMN_OFFSETS.pack(total)
+            pieces.append(data[at + 34 : at + 4 + size])
+            total += size - 30
+            if total > 0x7FFFFFFF:
+                raise OverflowError("2 GiB of bodies or more")
+        if times:
+            stamps += _COLUMN_NUMBER.pack(time // 1000)
+        if ids:
+            names += name
+    if bodies:
+        offsets += _COLUMN_OFFSETS.pack(total)
+    return bytes(offsets), b"".join(pieces), bytes(stamps), bytes(names)
+
+
+def count_column(first: int, count: int) -> bytes:
+    """The numbers from `first` on as a column of i64."""
+    return struct.pack(f"<{count}q", *range(first, first + count))
+
+
+def stride_column(stride: int, count: int) -> bytes:
+    """The offsets of `count` values that are all `stride` long: a column of i32, one more than values."""
+    return struct.pack(f"<{count + 1}i", *range(0, stride * count + 1, stride))
+
+
+# ---- the other end of the wire: what a client reads and writes
+
+
+class Delivery:
+    """A message as a client got it: what was in the frame, who it came through, and when.
+
+    `answered` is set by whoever answers it; one that is let go unanswered says so by `dropped`.
+    """
+
+    __slots__ = ("answered", "attempts", "body", "id", "source", "stamp", "timestamp_ns")
+
+    timestamp_ns: int
+    attempts: int
+    id: bytes
+    body: bytes
+    source: Any
+    stamp: float
+    answered: bool
+
+    def __new__(cls) -> Self:
+        new = super().__new__(cls)
+        new.timestamp_ns = new.attempts = 0
+        new.id = new.body = b""
+        new.source = None
+        new.stamp = 0.0
+        new.answered = True  # nothing to answer before there is a message
+        return new
+
+    def dropped(self) -> None:
+        """Called when nobody holds it any more and nobody has answered it."""
+
+    def __del__(self) -> None:
+        if not self.answered:
+            self.dropped()
+
+
+_DELIVERY = TypeVar("_DELIVERY", bound=Delivery)
+
+
+def read_messages(
+    data: Buffer, start: int, end: int, kind: type[_DELIVERY], source: Any, stamp: float
+) -> tuple[int, list[_DELIVERY]]:
+    """The run of whole message frames at `start`, each as a `kind`: where it ends, and the messages.
+
+    Anything else ends the run: a frame of another type, one cut off, one too short for a message.
+    """
+    messages = []
+    while end - start >= FRAME.size:
+        size, frame_type, timestamp, attempts, message_id = FRAME.unpack_from(data, start)
+        if frame_type != 2 or size < 30 or end - start - 4 < size:
+            break
+        message = kind()
+        message.timestamp_ns = timestamp
+        message.attempts = attempts
+        message.id = message_id
+        message.body = bytes(data[start + FRAME.size : start + 4 + size])
+        message.source = source
+        message.stamp = stamp
+        message.answered = False
+        messages.append(message)
+        start += 4 + size
+    return start, messages
+
+
+_OK = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+
+
+def scan_oks(data: Buffer, start: int, end: int) -> tuple[int, int]:
+    """The run of `OK` frames at `start`: where it ends, and how many there are."""
+    count = 0
+    while end - start >= len(_OK) and data[start : start + len(_OK)] == _OK:
+        start += len(_OK)
+        count += 1
+    return start, count
+
+
+def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple[int, bytes]:
+    """A whole MPUB command behind its line `head`: (-1, command).
+
+    (index, b"") if the message there is empty or longer than `max_msg_size`.
+    """
+    pieces = [b"", b"", _U32.pack(len(bodies))]
+    for index, body in enumerate(bodies):
+        size = memoryview(body).nbytes
+        if not 0 < size <= max_msg_size:
+            return index, b""
+        pieces += (_U32.pack(size), bytes(body))
+    pieces[0] = head
+    pieces[1] = _U32.pack(sum(map(len, pieces)) - len(head))
+    return -1, b"".join(pieces)

@@ -39,6 +39,7 @@ from .channel import Channel
 from .http_arguments import argument, find_channel, find_topic
 from .http_channel import ChannelApi
 from .http_config import ConfigApi
+from .http_lease import LeaseApi
 from .http_log import LogApi
 from .http_peek import PeekApi
 from .http_staging import add_staging_routes
@@ -88,6 +89,7 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/channel/peek", peek.channel)
     for verb in ("seek", "commit", "max_attempts", "redeliver"):
         table.add("POST", f"/channel/{verb}", getattr(channel, verb))
+    table.add("POST", "/channel/lease", LeaseApi(broker).lease)
     table.add("GET", "/config/<opt>", config.get)
     table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
     return table
