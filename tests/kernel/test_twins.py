@@ -785,3 +785,73 @@ def test_the_twins_agree_on_decode_frames(draw: Draw) -> None:
 def test_the_twins_agree_on_columns_of_numbers(first: int, count: int) -> None:
     both("count_column", first, count)
     both("stride_column", 1 + first % 1000, count)
+
+
+# ---- from Arrow to the wire
+
+
+def column(bodies: list[bytes], width: int) -> tuple[bytes, bytes]:
+    """Bytes and offsets, as Arrow has them, behind a row that belongs to somebody else."""
+    ends = [3]
+    for body in bodies:
+        ends.append(ends[-1] + len(body))
+    return b"xyz" + b"".join(bodies), struct.pack("=" + ("i" if width == 4 else "q") * len(ends), *ends)
+
+
+@each_twin
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_column_is_laid_out_as_commands(twin: ModuleType, width: int) -> None:
+    data, offsets = column([b"one", b"three"], width)
+    body = b"\0\0\0\2" + b"\0\0\0\3one" + b"\0\0\0\5three"
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, 1000) == (body, 2)
+    assert twin.lay_mpub(b"MPUB t\n", data, offsets, width, 0, 2, 1000) == (
+        b"MPUB t\n" + len(body).to_bytes(4, "big") + body,
+        2,
+    )
+    assert twin.lay_mpub(b"", data, offsets, width, 1, 2, 1000) == (b"\0\0\0\1\0\0\0\5three", 2)
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, len(body)) == (body, 2)
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, len(body) - 1) == (b"\0\0\0\1\0\0\0\3one", 1)
+    assert twin.lay_mpub(b"", data, offsets, width, 2, 2, 1000) == (b"", 2)
+    defers = struct.pack("=qq", 0, 12345)
+    assert twin.lay_dpubs(b"t", data, offsets, width, defers, 0, 2, 1000) == (
+        b"DPUB t 0\n\0\0\0\3oneDPUB t 12345\n\0\0\0\5three",
+        2,
+    )
+
+
+@each_twin
+def test_an_empty_body_ends_what_is_laid_out(twin: ModuleType) -> None:
+    data, offsets = column([b"one", b"", b"three"], 4)
+    assert twin.lay_mpub(b"", data, offsets, 4, 0, 3, 1000) == (b"\0\0\0\1\0\0\0\3one", 1)
+    assert twin.lay_mpub(b"", data, offsets, 4, 1, 3, 1000) == (b"", 1)
+    assert twin.lay_dpubs(b"t", data, offsets, 4, bytes(24), 1, 3, 1000) == (b"", 1)
+
+
+@each_twin
+@pytest.mark.parametrize("bad", [[3, 2], [-1, 2], [0, 99], [0]])
+def test_offsets_that_lie_are_found_out(twin: ModuleType, bad: list[int]) -> None:
+    offsets = struct.pack(f"={len(bad)}i", *bad)
+    with pytest.raises(ValueError, match="beyond the"):
+        twin.lay_mpub(b"", b"abcdef", offsets, 4, 0, 1, 1000)
+    with pytest.raises(ValueError, match="beyond the"):
+        twin.lay_dpubs(b"t", b"abcdef", offsets, 4, bytes(8), 0, 1, 1000)
+
+
+@agree
+@often
+@given(
+    st.lists(st.binary(max_size=40), max_size=12),
+    st.sampled_from([4, 8]),
+    st.integers(0, 12),
+    st.integers(0, 300),
+    st.data(),
+)
+def test_the_twins_agree_on_columns(
+    bodies: list[bytes], width: int, first: int, most: int, data: st.DataObject
+) -> None:
+    first = min(first, len(bodies))
+    values, offsets = column(bodies, width)
+    defers = struct.pack(f"={len(bodies)}q", *(data.draw(st.integers(-(2**63), 2**63 - 1)) for _ in bodies))
+    head = data.draw(st.sampled_from([b"", b"MPUB topic\n"]))
+    both("lay_mpub", head, values, offsets, width, first, len(bodies), most)
+    both("lay_dpubs", b"topic", values, offsets, width, defers, first, len(bodies), most)

@@ -64,3 +64,16 @@ def read_messages(
 ) -> tuple[int, list[_DELIVERY]]: ...
 def scan_oks(data: Buffer, start: int, end: int) -> tuple[int, int]: ...
 def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple[int, bytes]: ...
+def lay_mpub(
+    head: bytes, data: Buffer, offsets: Buffer, width: int, first: int, last: int, max_bytes: int
+) -> tuple[bytes, int]: ...
+def lay_dpubs(
+    topic: bytes,
+    data: Buffer,
+    offsets: Buffer,
+    width: int,
+    defers: Buffer,
+    first: int,
+    last: int,
+    max_bytes: int,
+) -> tuple[bytes, int]: ...

@@ -841,3 +841,157 @@ cdef Py_ssize_t size_of(body) except -1:
     size = view.end
     PyBuffer_Release(&view.buffer)
     return size
+
+
+# ---- from Arrow to the wire
+
+
+cdef struct Column:
+    View data
+    View offsets
+    Py_ssize_t width
+
+
+cdef int hold_column(Column *column, data, offsets, Py_ssize_t width) except -1:
+    if width != 4 and width != 8:
+        raise ValueError(f"offsets of {width} bytes")
+    hold(&column.data, data, 0, view_all())
+    try:
+        hold(&column.offsets, offsets, 0, view_all())
+    except BaseException:
+        PyBuffer_Release(&column.data.buffer)
+        raise
+    column.width = width
+    return 0
+
+
+cdef void release_column(Column *column):
+    PyBuffer_Release(&column.data.buffer)
+    PyBuffer_Release(&column.offsets.buffer)
+
+
+cdef int64_t column_offset(Column *column, Py_ssize_t index) except -1:
+    cdef int32_t narrow
+    cdef int64_t offset
+    if index < 0 or index >= column.offsets.end // column.width:
+        raise ValueError("a row beyond the offsets")
+    if column.width == 4:
+        memcpy(&narrow, column.offsets.p + 4 * index, 4)
+        offset = narrow
+    else:
+        memcpy(&offset, column.offsets.p + 8 * index, 8)
+    if offset < 0 or offset > column.data.end:
+        raise ValueError("an offset beyond the data")
+    return offset
+
+
+def lay_mpub(bytes head, data, offsets, Py_ssize_t width, Py_ssize_t first, Py_ssize_t last, int64_t max_bytes):
+    cdef Column column
+    cdef Py_ssize_t row = first, index
+    cdef int64_t begin, end, total = 4, size
+    cdef uint8_t *p
+    hold_column(&column, data, offsets, width)
+    try:
+        while row < last:
+            begin = column_offset(&column, row)
+            end = column_offset(&column, row + 1)
+            if end < begin:
+                raise ValueError("an offset beyond the data")
+            if begin == end or (row > first and total + 4 + end - begin > max_bytes):
+                break
+            total += 4 + end - begin
+            row += 1
+        if row == first:
+            return b"", first
+        if total > 0x7FFFFFFF:
+            raise OverflowError("a body of 2 GiB or more")
+        size = len(head) + 4 if head else 0
+        laid = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (size + total))
+        p = <uint8_t *> PyBytes_AS_STRING(laid)
+        if size:
+            memcpy(p, PyBytes_AS_STRING(head), <size_t> size - 4)
+            nq_put32(p + size - 4, <uint32_t> total)
+            p += size
+        nq_put32(p, <uint32_t> (row - first))
+        p += 4
+        end = column_offset(&column, first)
+        for index in range(first, row):
+            begin = end
+            end = column_offset(&column, index + 1)
+            nq_put32(p, <uint32_t> (end - begin))
+            memcpy(p + 4, column.data.p + begin, <size_t> (end - begin))
+            p += 4 + end - begin
+        return laid, row
+    finally:
+        release_column(&column)
+
+
+cdef int decimal(uint8_t *p, int64_t value) noexcept:
+    # writes the digits, at most 20 of them, and tells how many
+    cdef uint8_t digits[20]
+    cdef int count = 0, length = 0
+    cdef uint64_t rest = <uint64_t> value if value >= 0 else 0 - <uint64_t> value
+    if value < 0:
+        p[0] = 45
+        length = 1
+    while True:
+        digits[count] = <uint8_t> (48 + rest % 10)
+        count += 1
+        rest //= 10
+        if rest == 0:
+            break
+    while count:
+        count -= 1
+        p[length] = digits[count]
+        length += 1
+    return length
+
+
+def lay_dpubs(bytes topic, data, offsets, Py_ssize_t width, defers, Py_ssize_t first, Py_ssize_t last,
+              int64_t max_bytes):
+    cdef Column column
+    cdef View delays
+    cdef Py_ssize_t row = first, line = len(topic) + 6, index
+    cdef int64_t begin, end, defer, total = 0
+    cdef uint8_t scratch[20]
+    cdef uint8_t *p
+    cdef int digits
+    hold_column(&column, data, offsets, width)
+    try:
+        hold(&delays, defers, 0, view_all())
+    except BaseException:
+        release_column(&column)
+        raise
+    try:
+        while row < last:
+            begin = column_offset(&column, row)
+            end = column_offset(&column, row + 1)
+            if end < begin:
+                raise ValueError("an offset beyond the data")
+            if row >= delays.end // 8:
+                raise ValueError("a row beyond the offsets")
+            memcpy(&defer, delays.p + 8 * row, 8)
+            digits = decimal(scratch, defer)
+            if begin == end or (row > first and total + line + digits + 5 + end - begin > max_bytes):
+                break
+            total += line + digits + 5 + end - begin
+            row += 1
+        laid = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> total)
+        p = <uint8_t *> PyBytes_AS_STRING(laid)
+        for index in range(first, row):
+            begin = column_offset(&column, index)
+            end = column_offset(&column, index + 1)
+            memcpy(&defer, delays.p + 8 * index, 8)
+            memcpy(p, b"DPUB ", 5)
+            memcpy(p + 5, PyBytes_AS_STRING(topic), <size_t> line - 6)
+            p[line - 1] = 32
+            p += line
+            p += decimal(p, defer)
+            p[0] = 10
+            nq_put32(p + 1, <uint32_t> (end - begin))
+            memcpy(p + 5, column.data.p + begin, <size_t> (end - begin))
+            p += 5 + end - begin
+        return laid, row
+    finally:
+        release_column(&column)
+        PyBuffer_Release(&delays.buffer)

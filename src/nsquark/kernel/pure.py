@@ -22,6 +22,7 @@ n-th message of a batch has position `position + n` and id `first id + n`.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
@@ -582,3 +583,76 @@ def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple
     pieces[0] = head
     pieces[1] = _U32.pack(sum(map(len, pieces)) - len(head))
     return -1, b"".join(pieces)
+
+
+# ---- from Arrow to the wire
+#
+# A column of bodies is a buffer of bytes and one of offsets, int32 or int64 by `width`, in the machine's
+# order: body n lies from offset n to offset n + 1.
+
+
+def _offset(offsets: Buffer, width: int, index: int, size: int) -> int:
+    at = index * width
+    if at < 0 or at + width > len(offsets):
+        raise ValueError("a row beyond the offsets")
+    offset = int.from_bytes(offsets[at : at + width], sys.byteorder, signed=True)
+    if not 0 <= offset <= size:
+        raise ValueError("an offset beyond the data")
+    return offset
+
+
+def lay_mpub(
+    head: bytes, data: Buffer, offsets: Buffer, width: int, first: int, last: int, max_bytes: int
+) -> tuple[bytes, int]:
+    """The bodies from row `first` on as an MPUB body, and the next row.
+
+    The body has at most `max_bytes`, or a single message. With a `head`, the command's line, it is the whole
+    command. An empty body ends it, since NSQ takes none: nothing is laid out, and the next row is `first`,
+    when that is the empty one.
+    """
+    pieces: list[bytes] = []
+    total, row = 4, first
+    while row < last:
+        begin = _offset(offsets, width, row, len(data))
+        end = _offset(offsets, width, row + 1, len(data))
+        if end < begin:
+            raise ValueError("an offset beyond the data")
+        if begin == end or (pieces and total + 4 + end - begin > max_bytes):
+            break
+        pieces += [_U32.pack(end - begin), bytes(data[begin:end])]
+        total += 4 + end - begin
+        row += 1
+    if row == first:
+        return b"", first
+    sized = head + _U32.pack(total) if head else b""
+    return b"".join([sized, _U32.pack(row - first), *pieces]), row
+
+
+def lay_dpubs(
+    topic: bytes,
+    data: Buffer,
+    offsets: Buffer,
+    width: int,
+    defers: Buffer,
+    first: int,
+    last: int,
+    max_bytes: int,
+) -> tuple[bytes, int]:
+    """The same as DPUB commands, each with its row's milliseconds of `defers`, which are int64."""
+    pieces: list[bytes] = []
+    total, row = 0, first
+    while row < last:
+        begin = _offset(offsets, width, row, len(data))
+        end = _offset(offsets, width, row + 1, len(data))
+        if end < begin:
+            raise ValueError("an offset beyond the data")
+        if row < 0 or row * 8 + 8 > len(defers):
+            raise ValueError("a row beyond the offsets")
+        defer = int.from_bytes(defers[row * 8 : row * 8 + 8], sys.byteorder, signed=True)
+        command = b"DPUB %b %d\n%b" % (topic, defer, _U32.pack(end - begin))
+        if begin == end or (pieces and total + len(command) + end - begin > max_bytes):
+            break
+        pieces += [command, bytes(data[begin:end])]
+        total += len(command) + end - begin
+        row += 1
+    return b"".join(pieces), row

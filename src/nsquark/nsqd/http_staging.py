@@ -11,7 +11,8 @@ from typing import Any
 
 from nsquark import kernel
 from nsquark.gotext import parse_int
-from nsquark.http import HttpError, Request, Response, Router, in_slices, v1_error, v1_json
+from nsquark.http import HttpError, Request, Response, Router, v1_error, v1_json
+from nsquark.http.slices import slices
 from nsquark.kernel.pure import BAD_COUNT, COMPLETE, IN_COUNT, SHORT
 from nsquark.names import is_ephemeral, is_valid_name
 
@@ -110,7 +111,10 @@ class StagingApi:
 
     async def listed(self, request: Request) -> Response:
         wanted = _app(request) if "app" in request.query else None
-        return v1_json({"apps": await in_slices(self._staging.listed(wanted, time.time()))})
+        apps: list[dict[str, Any]] = []
+        async for some in slices(self._staging.listed(wanted, time.time())):
+            apps += some
+        return v1_json({"apps": apps})
 
     def _topic(self, request: Request) -> str:
         name = _argument(request, "topic")

@@ -35,7 +35,13 @@ STREAM: Final = (
 )  # fmt: skip
 BATCH: Final = (*CONNECTION, *READING, "endingOffsets", "endingTimestamp")
 
-EVERY: Final = tuple(dict.fromkeys((*STREAM, *BATCH)))
+SINK: Final = (
+    *CONNECTION, "topic", "deliveryMode", "txnAppId", "txnVersion", "bodyBytes", "windowBytes",
+    "publish.numRetries", "publish.retryIntervalMs",
+    "checkpointLocation", "queryName",  # Spark's own, which travel with a stream's
+)  # fmt: skip
+
+EVERY: Final = tuple(dict.fromkeys((*STREAM, *BATCH, *SINK)))
 
 EARLIEST, LATEST = "earliest", "latest"
 _SECONDS: Final = {

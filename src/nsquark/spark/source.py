@@ -14,7 +14,9 @@ from .batch import NsqBatchReader
 from .columns import SCHEMA, check_schema
 from .errors import in_one_line
 from .options import check_options, parse_batch_options, parse_stream_options
+from .sink_options import parse_sink_options
 from .stream import NsqStreamReader
+from .writer import NsqBatchWriter, NsqStreamWriter
 
 
 class NsqDataSource(DataSource):
@@ -59,3 +61,11 @@ class NsqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> NsqStreamReader:
         check_schema(schema)
         return NsqStreamReader(parse_stream_options(self.options), schema)
+
+    @in_one_line
+    def writer(self, schema: StructType, overwrite: bool) -> NsqBatchWriter:
+        return NsqBatchWriter(parse_sink_options(self.options, schema), overwrite)
+
+    @in_one_line
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
+        return NsqStreamWriter(parse_sink_options(self.options, schema))
