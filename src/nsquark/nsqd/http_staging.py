@@ -182,7 +182,10 @@ def _number(request: Request, name: str, most: int = MAX_NUMBER) -> int:
 def _parse_wanted(body: bytes) -> list[Wanted]:
     """`{"partitions": [{"partition": 0, "attempt": "…", "messages": 10}, …]}`, a partition once."""
     try:
-        wanted = [_parse_stage(each) for each in json.loads(body)["partitions"]]
+        entries = json.loads(body)["partitions"]
+        if not isinstance(entries, list):
+            raise TypeError("not a list")
+        wanted = [_parse_stage(each) for each in entries]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise HttpError(400, "INVALID_BODY") from None
     if len({each.partition for each in wanted}) < len(wanted):

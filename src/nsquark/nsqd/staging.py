@@ -222,11 +222,20 @@ class Staging:
         app = self.apps.get(name)
         if app is None:
             if len(self.apps) >= MAX_APPS:
-                raise StagingError(503, "TOO_MANY_APPS")
+                self._forget_one(time.time())
             app = App(name, self._path / _encoded(name), time.time())
             app.directory.mkdir(parents=True, exist_ok=True)
             self.apps[name] = app
         return app
+
+    def _forget_one(self, now: float) -> None:
+        """Make room: the application that was silent longest goes, if that is long enough."""
+        silent = [app for app in self.apps.values() if not app.batches and app.publication is None]
+        oldest = min(silent, key=lambda app: app.touched, default=None)
+        if oldest is None or now - oldest.touched < self._broker.options.staged_timeout:
+            raise StagingError(503, "TOO_MANY_APPS")
+        del self.apps[oldest.name]
+        self._delete(oldest.directory)
 
     def stage(self, name: str, batch: int, partition: int, attempt: str) -> Stage | None:
         """The stage of this attempt, new or as it is; None when the batch is published or being published.
