@@ -4,13 +4,12 @@
 
 A backlog is published to an nsqd of its own and read through `format("nsq")`. Beside it, in turn, run:
 
-- a Python data source that hands out record batches of the same rows from memory: the floor of any such source;
+- a Python data source that hands out record batches of the same rows from memory: what any such source costs;
 - Parquet files of the same rows.
 
 Each into a `noop` sink and into Parquet. Then messages are published and consumed one by one on another topic
-of the same nsqd, without Spark, while Spark reads the backlog over and over, and while Spark is as busy with
-batches from memory. The second of these ratios is what reading costs a consumer; the difference to the third is
-what nsqd has to do with it, the rest is two programs on one machine.
+of the same nsqd: without Spark, while Spark reads the backlog over and over, and while Spark is as busy with
+batches from memory. The last says how much of it is but two programs on one machine.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class MemoryReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         edges = [self._messages * each // self._parts for each in range(self._parts + 1)]
-        return [InputPartition(high - low) for low, high in zip(edges, edges[1:], strict=False)]
+        return [InputPartition(high - low) for low, high in pairwise(edges)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         writer = kernel.BatchWriter(0, 1 << 60)

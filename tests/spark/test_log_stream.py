@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,18 +55,6 @@ class Query:
 
     def stop(self) -> None:
         self.reader.stop()
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path / "data").start() as running:
-        yield running
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path / "other").start() as running:
-        yield running
 
 
 def place(offset: Offset, topic: str = "t") -> int:
