@@ -87,10 +87,10 @@ class OrdinaryConsumer(threading.Thread):
 
 
 class Driver:
-    def __init__(self, broker: Broker, folder: Path, what: str) -> None:
+    def __init__(self, broker: Broker, folder: Path, what: str, program: Path = DRIVER) -> None:
         self._errors = (folder / "stderr").open("a")
         self.process = subprocess.Popen(
-            [sys.executable, str(DRIVER), broker.http_address, str(folder), what],
+            [sys.executable, str(program), broker.http_address, str(folder), what],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
