@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
-    "spark": {"client", "http", "names", "errors", "version"},
+    "spark": {"client", "http", "kernel", "names", "errors", "version"},
 }
 
 # The edge of a program, where flags are read and logging is set up.

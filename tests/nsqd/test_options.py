@@ -71,6 +71,9 @@ DEFAULTS = {
     # Ours.
     "retention_bytes": 0,
     "retention_time": 0.0,
+    "staged_max_bytes": 10 << 30,
+    "staged_timeout": 21600.0,
+    "staged_app_timeout": 2592000.0,
     "max_attempts": 0,
 }
 WITHOUT_KEY = {"version": False, "config": "", "verbose": False, "worker_id": False}

@@ -184,6 +184,10 @@ class Request:
             raise ConnectionLost("there is no connection")
         return await self.http_connection.open_body(self, response)
 
+    async def wait_until_gone(self, seconds: float) -> bool:
+        """Wait, at most so long, for the client to close its side; whether it did."""
+        return self.http_connection is None or await self.http_connection.wait_until_gone(seconds)
+
     @property
     def peer(self) -> str:
         """`ip:port` of the client, or `@` on a unix socket."""

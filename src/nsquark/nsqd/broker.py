@@ -26,6 +26,7 @@ from .health import METADATA, WRITE, Health, Thing
 from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
+from .staging import SWEEP_INTERVAL, Staging
 from .syncer import Syncer
 from .timers import Timers
 from .topic import Topic
@@ -107,6 +108,7 @@ class Broker:
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
+        self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
 
     # ---- the data directory
@@ -133,8 +135,10 @@ class Broker:
                 channel = topic.channels[channel_name]
                 channel.paused, channel.max_attempts = told.paused, told.max_attempts
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self.staging.load()
         self._every(self.options.sync_timeout, self._sync)
         self._every(TRIM_INTERVAL, self._trim)
+        self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
@@ -298,6 +302,7 @@ class Broker:
     async def stop_saving(self) -> None:
         """Let the metadata be written no more but by `close`."""
         self.stopping = True
+        await self.staging.stop()
         if self._saving is not None:
             await asyncio.wait([self._saving])
         await asyncio.sleep(0)  # connections that were closed just now hear of it

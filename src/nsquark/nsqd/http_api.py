@@ -40,8 +40,10 @@ from .http_arguments import argument, find_channel, find_topic
 from .http_channel import ChannelApi
 from .http_config import ConfigApi
 from .http_guard import HttpGuard
+from .http_lease import LeaseApi
 from .http_log import LogApi
 from .http_peek import PeekApi
+from .http_staging import add_staging_routes
 from .metrics import Metrics
 from .topic import Topic
 
@@ -89,6 +91,8 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/channel/peek", peek.channel, access="subscribe")
     for verb in ("seek", "commit", "max_attempts", "redeliver"):
         table.add("POST", f"/channel/{verb}", getattr(channel, verb), access="subscribe")
+    table.add("POST", "/channel/lease", LeaseApi(broker).lease, access="subscribe")
+    add_staging_routes(table, broker)
     table.add("GET", "/config/<opt>", config.get, access="known")
     table.add(
         "PUT", "/config/<opt>", config.put, max_body=max_msg, too_big="INVALID_VALUE", access="everything"

@@ -185,6 +185,15 @@ class Options:
     sync_timeout: float = flag(DURATION, 2.0, "duration of time per fsync")
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
+    staged_max_bytes: int = flag(
+        INT, 10 << 30, "what may be staged at a time and not yet published, in bytes (0: no limit)"
+    )
+    staged_timeout: float = flag(
+        DURATION, 6 * 3600.0, "duration after which a staged batch that nobody touches is dropped"
+    )
+    staged_app_timeout: float = flag(
+        DURATION, 30 * 86400.0, "duration for which the last batch of a silent application is remembered"
+    )
     queue_scan_worker_pool_max: int = flag(
         INT, 4, "max concurrency for checking in-flight and deferred message timeouts"
     )
@@ -379,6 +388,9 @@ def _validate_further(options: Options) -> None:
     _require(
         bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
     )
+    _require(options.staged_max_bytes >= 0, "--staged-max-bytes must be >= 0")
+    _require(options.staged_timeout > 0, "--staged-timeout must be > 0")
+    _require(options.staged_app_timeout > 0, "--staged-app-timeout must be > 0")
 
 
 def _build(what: str, build: Callable[[Options], object], options: Options) -> None:
