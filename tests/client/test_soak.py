@@ -76,7 +76,7 @@ class Ledger:
 async def publish(producer: Producer, ledger: Ledger) -> None:
     """For ever: what is not answered OK may be stored or not, and is not counted."""
     while True:
-        bodies = ledger.bodies(5)
+        bodies = ledger.bodies(25)
         try:
             if len(ledger.stored) % 2:
                 await producer.publish_many(TOPIC, bodies, timeout=5)
@@ -85,7 +85,7 @@ async def publish(producer: Producer, ledger: Ledger) -> None:
             ledger.stored.update(bodies)
         except NsquarkError:
             pass
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)  # more than is consumed while a daemon is down, less than otherwise
 
 
 def make_consumer(cluster: Cluster) -> Consumer:
@@ -114,7 +114,7 @@ async def live(cluster: Cluster, ledger: Ledger, chance: random.Random) -> None:
     async def iterate(consumer: Consumer) -> None:
         async for message in consumer:
             async with message:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.002)
                 ledger.consumed.add(message.body)
 
     async def batch(consumer: Consumer) -> None:
@@ -175,4 +175,4 @@ async def test_a_minute_of_everything(cluster: Cluster) -> None:
         await running
     assert len(ledger.stored) > 10 * SECONDS
     assert ledger.lives > SECONDS / 4
-    assert 0 < ledger.most_in_flight <= MAX_IN_FLIGHT
+    assert ledger.most_in_flight == MAX_IN_FLIGHT  # all that may be, and no more
