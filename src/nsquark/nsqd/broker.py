@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from nsquark.layers import Handshakes
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .certificates import Certificates
 from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
@@ -31,6 +33,8 @@ from .topic import Topic
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from .auth_servers import AuthServers
+    from .client_auth import ClientAuth
     from .connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -71,11 +75,23 @@ def topic_name(directory: str) -> str:
 
 
 class Broker:
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loop: asyncio.AbstractEventLoop,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.options = options
+        self.certificates = certificates or Certificates(options)
+        self.handshakes = Handshakes()
+        self.auth_servers: AuthServers | None = None
+        if options.auth_http_address:
+            from .auth_servers import AuthServers
+
+            self.auth_servers = AuthServers(options, self.certificates)
         self.start_time = time.time()
         self.hostname = os.uname().nodename
-        self.tcp_port = self.http_port = 0
+        self.tcp_port = self.http_port = self.https_port = 0
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
         self._health = Health()
@@ -191,6 +207,16 @@ class Broker:
     def announce(self, topic: str, channel: str = "") -> None:
         """Tell the lookupds that a topic or a channel has come or gone."""
         self.lookup.changed(topic, channel)
+
+    # ---- clients
+
+    def client_auth(self, expire: Callable[[], None]) -> ClientAuth | None:
+        """What keeps a new connection to what it may do; None where everybody may do everything."""
+        if self.auth_servers is None:
+            return None
+        from .client_auth import ClientAuth
+
+        return ClientAuth(self.auth_servers, expire)
 
     # ---- metadata
 

@@ -32,10 +32,12 @@ NOT_STORED = v1_error(503, "EXITING")
 
 def add_staging_routes(table: Router, broker: Broker) -> None:
     api = StagingApi(broker)
-    table.add("POST", "/staged/put", api.put, max_body=broker.options.max_body_size, logged=False)
-    table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY)
-    table.add("POST", "/staged/abort", api.abort)
-    table.add("GET", "/staged", api.listed)
+    max_body = broker.options.max_body_size
+    table.add("POST", "/staged/put", api.put, max_body=max_body, logged=False, access="publish")
+    # whoever may put has said where; these only name what was put
+    table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY, access="known")
+    table.add("POST", "/staged/abort", api.abort, access="known")
+    table.add("GET", "/staged", api.listed, access="known")
 
 
 class StagingApi:

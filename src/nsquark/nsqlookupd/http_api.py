@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from time import monotonic_ns
 
+from nsquark.debug import add_debug_routes
 from nsquark.http import (
     JSON_TYPE,
     HttpError,
@@ -55,6 +56,7 @@ def router(directory: Directory) -> Router:
     table.add("POST", "/topic/tombstone", api.topic_tombstone)
     table.add("POST", "/channel/create", api.channel_create)
     table.add("POST", "/channel/delete", api.channel_delete)
+    add_debug_routes(table)
     return table
 
 
