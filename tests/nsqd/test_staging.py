@@ -122,9 +122,12 @@ async def test_only_what_was_meant_is_published(tmp_path: Path) -> None:
         assert await app.put(0, [b"3"], seq=1) == (200, {"known": False})
         # a partition without rows has no stage
         assert (await app.publish(0, (0, "a", 3), (1, "none", 0)))[1]["messages"] == 3
+        # or one that was not taken
+        assert (await app.put(1, [b"x"], seq=5))[0] == 409
+        assert (await app.publish(1, (0, "a", 0)))[1]["messages"] == 0
         # nor has an empty batch
-        status, answer = await app.publish(1)
-        assert (status, answer) == (200, {"known": False, "batch": 1, "messages": 0, "topics": {}})
+        status, answer = await app.publish(2)
+        assert (status, answer) == (200, {"known": False, "batch": 2, "messages": 0, "topics": {}})
 
 
 async def test_deferred_messages_wait_from_the_publish_on(tmp_path: Path) -> None:
@@ -340,3 +343,17 @@ async def test_a_state_that_does_not_read_is_not_passed_over(tmp_path: Path) -> 
     with pytest.raises(Exception, match=r"failed to parse staging state in .*app\.json"):
         async with running(tmp_path):
             pass
+
+
+async def test_the_log_is_kept_from_where_a_batch_begins(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes_per_file=200) as api:
+        for number in range(5):
+            await App(api).published(number, [b"x" * 200])
+        topic = api.broker.topics["t"]
+        topic.holds["a batch"] = 2
+        assert len(await bodies_of(api, "t", 5)) == 5
+        topic.trim(time.time())
+        assert topic.log.first == 2
+        del topic.holds["a batch"]
+        topic.trim(time.time())
+        assert topic.log.first == 4

@@ -121,6 +121,8 @@ class Publication:
     async def find_stored(self) -> None:
         """See what an earlier process has stored of it. Raises OSError."""
         for name, topic in self._topics.items():
+            if topic.exiting:
+                continue
             share = self.intent.shares[name]
             files = [
                 (segment.path, segment.size) for segment in topic.log.segments if segment.end > share.position

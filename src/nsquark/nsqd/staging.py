@@ -370,10 +370,11 @@ class Staging:
                         raise StagingError(404, "STAGE_NOT_FOUND")
                     continue
                 await self.recover(stage)
-                stage.closed = True
-                found.append(stage)
                 if stage.messages != messages:
                     raise StagingError(409, "STAGE_INCOMPLETE")
+                if messages:
+                    stage.closed = True
+                    found.append(stage)
         except BaseException:
             for stage in found:
                 stage.closed = False
