@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 import nsquark.kernel
-from tests.daemon import Nsqd
+from tests.daemon import Nsqd, Nsqlookupd
 
 # With two test processes on two cores a single example may wait its turn for longer than any deadline.
 settings.register_profile("nsquark", deadline=None, derandomize="CI" in os.environ)
@@ -23,4 +23,11 @@ def pytest_report_header() -> str:
 def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
     """A running nsqd with data of its own."""
     with Nsqd(tmp_path / "data").start() as running:
+        yield running
+
+
+@pytest.fixture
+def nsqlookupd() -> Iterator[Nsqlookupd]:
+    """A running nsqlookupd."""
+    with Nsqlookupd().start() as running:
         yield running

@@ -1,7 +1,8 @@
-"""A real nsqd process, and a client that knows frames and commands and nothing else.
+"""Real daemons as processes, and a client that knows frames and commands and nothing else.
 
 `Nsqd` starts `python -m nsquark.nsqd` on free ports, reads them off its stderr, kills it, starts it again
-on the same data. `Client` speaks V2 the way a test wants to: every byte can be wrong on purpose.
+on the same data; `Nsqlookupd` likewise. `Client` speaks V2 the way a test wants to: every byte can be
+wrong on purpose.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 PATIENCE = 20.0  # for what takes milliseconds, on a machine that has something else to do
 RESPONSE, ERROR, MESSAGE = range(3)
 _LISTENING = re.compile(r"INFO: (TCP|HTTP|HTTPS): listening on (.+)")
 
 
-class Nsqd:
-    """A data directory and the nsqd that serves it: `with Nsqd(path).start() as nsqd` ends with a kill."""
+class Daemon:
+    """A process with a TCP and an HTTP port: `with Nsqd(path).start() as nsqd` ends with a kill."""
 
-    def __init__(self, data_path: Path, *flags: str) -> None:
-        self.data_path = data_path
+    name = ""
+
+    def __init__(self, *flags: str) -> None:
         self.flags = flags
-        self.program = [sys.executable, "-m", "nsquark.nsqd"]
+        self.program = [sys.executable, "-m", f"nsquark.{self.name}"]
         self.tcp_address = self.http_address = "127.0.0.1:0"
         self.lines: list[str] = []  # of the present process
         self.process: subprocess.Popen[bytes]
@@ -40,7 +42,7 @@ class Nsqd:
         self._silent = True
         self._drain: threading.Thread | None = None
 
-    def __enter__(self) -> Nsqd:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -61,14 +63,12 @@ class Nsqd:
             *self.program,
             f"--tcp-address={self.tcp_address}",
             f"--http-address={self.http_address}",
-            f"--data-path={self.data_path}",
             *self.flags,
             *flags,
         ]
 
-    def start(self, *flags: str) -> Nsqd:
+    def start(self, *flags: str) -> Self:
         """Start it, with `flags` for this time only, and wait until it listens."""
-        self.data_path.mkdir(parents=True, exist_ok=True)
         self.lines = []
         self._silent = False
         self.process = subprocess.Popen(
@@ -108,7 +108,7 @@ class Nsqd:
             self._news.wait_for(listens, PATIENCE)
         if not found:
             self.kill()
-            raise AssertionError("nsqd did not start:\n" + "\n".join(self.lines))
+            raise AssertionError(f"{self.name} did not start:\n" + "\n".join(self.lines))
         return found[0]
 
     def wait_for_line(self, pattern: str, timeout: float = PATIENCE) -> str:
@@ -136,7 +136,7 @@ class Nsqd:
             return self._end(signum, within)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"nsqd did not stop within {within} s of {signum.name}") from None
+            raise AssertionError(f"{self.name} did not stop within {within} s of {signum.name}") from None
 
     def _end(self, signum: signal.Signals, within: float = PATIENCE) -> int:
         self.process.send_signal(signum)
@@ -145,8 +145,8 @@ class Nsqd:
             self._drain.join(PATIENCE)
         return status
 
-    def restart(self, *flags: str) -> Nsqd:
-        """Start it again after its end, on the same ports and data."""
+    def restart(self, *flags: str) -> Self:
+        """Start it again after its end, on the same ports."""
         assert not self.running
         return self.start(*flags)
 
@@ -158,9 +158,6 @@ class Nsqd:
         return int(found[1]) * 1024
 
     # ---- talking to it
-
-    async def connect(self, magic: bytes = b"  V2") -> Client:
-        return await Client.connect(self.tcp_address, magic)
 
     async def http(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """The status and the body that a request is answered with."""
@@ -182,6 +179,38 @@ class Nsqd:
         status, answer = await self.http("POST", path, body)
         assert status == 200, (path, status, answer)
         return answer
+
+
+class Nsqd(Daemon):
+    """A data directory and the nsqd that serves it."""
+
+    name = "nsqd"
+
+    def __init__(self, data_path: Path, *flags: str) -> None:
+        super().__init__(f"--data-path={data_path}", *flags)
+        self.data_path = data_path
+
+    def start(self, *flags: str) -> Self:
+        self.data_path.mkdir(parents=True, exist_ok=True)
+        return super().start(*flags)
+
+    async def connect(self, magic: bytes = b"  V2") -> Client:
+        return await Client.connect(self.tcp_address, magic)
+
+
+class Nsqlookupd(Daemon):
+    """An nsqlookupd that nsqds on this machine can reach."""
+
+    name = "nsqlookupd"
+
+    def __init__(self, *flags: str) -> None:
+        super().__init__("--broadcast-address=127.0.0.1", *flags)
+
+    async def get(self, path: str) -> Any:
+        """What a GET is answered with, which must be JSON."""
+        status, answer = await self.http("GET", path)
+        assert status == 200, (path, status, answer)
+        return json.loads(answer)
 
 
 class Frame(NamedTuple):

@@ -186,6 +186,27 @@ def test_a_known_head_is_not_parsed_again(headers: tuple[str, ...]) -> None:
     assert seen(parsed) == [("POST", b"/pub?topic=a", b"body", True)] * 102
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_headers_are_there_for_whoever_asks(times: int) -> None:
+    router = make_router()
+    for _ in range(times):  # the second time, the head is known
+        parsed = reader(router)
+        parsed.feed(get("/ping", "authorization: Bearer x", "X-Two: 1", "X-Two: 2", "Accept:  a, \xe4 "))
+    (request,) = parsed.requests
+    assert request.header("Authorization") == "Bearer x"
+    assert request.header("ACCEPT") == "a, \xe4"
+    assert request.header("X-Two") == "2"
+    assert request.header("X-Three") is None
+
+
+def test_trailers_are_no_headers() -> None:
+    parsed = reader()
+    parsed.feed(chunked("/pub", b"a")[:-2] + b"Authorization: x\r\n\r\n")
+    (request,) = parsed.requests
+    assert request.body == b"a"
+    assert request.header("Authorization") is None
+
+
 @pytest.mark.parametrize(
     "data",
     [

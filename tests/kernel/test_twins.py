@@ -249,6 +249,18 @@ def test_attempts_are_changed_in_a_copy(twin: ModuleType) -> None:
 
 
 @each_twin
+def test_timestamps_are_told_where_they_change(twin: ModuleType) -> None:
+    writer = twin.BatchWriter(0, 7)
+    for timestamp, bodies in [(5, [b"a", b"bb"]), (5, [b"c"]), (6, [b""]), (0, [b"d", b"e"])]:
+        writer.add_bodies(bodies, timestamp, 0)
+    data = writer.take()
+    frames = twin.gather(data, 0, len(data), 0, 100, 10**6)[0]
+    assert twin.timestamps(frames, 7) == [(7, 5), (10, 6), (11, 0)]
+    assert twin.timestamps(b"", 7) == []
+    assert twin.timestamps(memoryview(frames)[:33], 7) == []
+
+
+@each_twin
 def test_batches_are_walked_and_marked(twin: ModuleType) -> None:
     data = written(twin, [(0, [b"a"]), (5, [b"b", b"c"]), (0, [b"d"])])
     first, second, third = (0, 83, 1, 0, 0, 1, 0), (83, 118, 2, 1, 1, 1, 5), (201, 83, 1, 3, 3, 1, 0)
@@ -609,6 +621,7 @@ def test_the_twins_slice_and_copy_alike(draw: Draw, more: int) -> None:
 def test_the_twins_agree_on_frames(draw: Draw) -> None:
     frames = draw.kind(draw.mangled(draw.log()[HEADER:]))
     both("frame_ends", frames)
+    both("timestamps", frames, draw.choice([0, 1, LAST_ID - 100]))
     both("with_attempts", frames, draw.choice([-1, 0, 1, 255, 256, 65535, 65536, 70000]))
 
 
@@ -688,6 +701,7 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("gather", buffer, start, end, 1, 10, 1000)
     both("frame_ends", buffer)
     both("with_attempts", buffer, 3)
+    both("timestamps", buffer, 3)
     both("scan_batches", buffer, start, end, True, 100)
     both("find_message", buffer, start, end, 0)
     both("index_frames", buffer, end, start, 0, 0, 0, 10)

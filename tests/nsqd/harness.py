@@ -11,6 +11,7 @@ from nsquark import kernel
 from nsquark.log import Segment
 from nsquark.names import is_ephemeral
 from nsquark.nsqd.dead_letters import DeadLetters
+from nsquark.nsqd.health import WRITE, Health, Thing
 from nsquark.nsqd.in_flight import Consumer
 from nsquark.nsqd.node import Node
 from nsquark.nsqd.options import Options
@@ -99,6 +100,7 @@ class Harness:
         self.turn = Turn(lambda callback: None, clock)
         self.timers: Any = ManualTimers()
         self.syncer: Any = InlineSyncer()
+        self.health = Health()
         self.reads: Any = InlineReads()
         self.dead_letters = DeadLetters(self)
         self.loop: Any = None
@@ -107,13 +109,17 @@ class Harness:
         self.reasons: list[str] = []
         self.deleted: list[str] = []
 
-    def healthy(self) -> None:
-        pass
+    def healthy(self, what: Thing = WRITE) -> None:
+        self.health.works(what)
 
-    def unhealthy(self, reason: str) -> None:
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
+        self.health.failed(what, reason)
         self.reasons.append(reason)
 
     def changed(self, ephemeral: bool) -> None:
+        pass
+
+    def announce(self, topic: str, channel: str = "") -> None:
         pass
 
     def topic(self, name: str) -> Topic:

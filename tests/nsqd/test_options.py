@@ -26,6 +26,7 @@ DEFAULTS = {
     "lookupd_tcp_address": [],
     "auth_http_address": [],
     "auth_http_request_method": "get",
+    "http_auth": False,
     "http_client_connect_timeout": 2.0,
     "http_client_request_timeout": 5.0,
     "data_path": "",
@@ -367,6 +368,9 @@ def test_a_value_of_the_wrong_type_names_gos_field(tmp_path: Path) -> None:
         (["--max-bytes-per-file=0"], "--max-bytes-per-file must be > 0"),
         (["--sync-timeout=0"], "--sync-timeout must be > 0"),
         (["--statsd-address=a:1", "--statsd-interval=1s"], "--statsd-interval must be > 1s"),
+        (["--statsd-address=8125"], '--statsd-address must be <addr>:<port>, not "8125"'),
+        (["--statsd-address=a:b"], '--statsd-address must be <addr>:<port>, not "a:b"'),
+        (["--statsd-address=a:0"], '--statsd-address must be <addr>:<port>, not "a:0"'),
         (
             ["--e2e-processing-latency-percentile=1", "--e2e-processing-latency-window-time=0"],
             "--e2e-processing-latency-window-time must be > 0",
@@ -421,11 +425,11 @@ def test_the_checks_are_made_in_nsqds_order() -> None:
 
     def build_tls(options: Options) -> None:
         if options.tls_key == "bad":
-            raise StartError("failed to instantiate nsqd - failed to build TLS config - bad")
+            raise ValueError("bad")
 
     def build_client_tls(options: Options) -> None:
         if options.tls_root_ca_file == "bad":
-            raise StartError("failed to instantiate nsqd - failed to build client TLS config - bad")
+            raise ValueError("bad")
 
     values = {flag: bad for flag, (bad, _, _) in wrong.items()}
     for flag, (_, good, reason) in wrong.items():

@@ -31,11 +31,8 @@ class BodyWriter:
         self._transport = transport
         self._patience = patience
         self._loop = asyncio.get_running_loop()
-        self._fd = -1
         self._waiting: asyncio.Future[None] | None = None
-        if transport.get_extra_info("sslcontext") is None:
-            # A descriptor of our own: the transport may close its one while a thread writes.
-            self._fd = os.dup(transport.get_extra_info("socket").fileno())
+        self._fd = _duplicate(transport)
 
     async def send(self, run: Threads, make: Callable[[], Buffer]) -> int:
         """Send what `make`, called in a thread, returns; returns how many bytes that were.
@@ -119,3 +116,10 @@ class BodyWriter:
         self._connection.close_body(self)
         if not self._transport.is_closing():
             self._transport.set_write_buffer_limits()
+
+
+def _duplicate(transport: asyncio.Transport) -> int:
+    """A descriptor of the transport's socket, which may be closed while a thread writes; -1 with TLS."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return -1
+    return os.dup(transport.get_extra_info("socket").fileno())

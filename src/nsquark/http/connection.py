@@ -89,6 +89,11 @@ class HttpConnection(asyncio.Protocol):
                 self._peer = "@"
         return self._peer
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """What it comes and goes through, while it is open."""
+        return self._transport
+
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -61,7 +61,7 @@ def read_head(
         elif known == b"connection":
             has_connection = True
         elif known == b"expect":
-            if value.lower() != b"100-continue":
+            if value.strip().lower() != b"100-continue":
                 raise Refused(EXPECTATION_FAILED)
             # To HTTP/1.0 a `100 Continue` would be the answer.
             flags |= EXPECTS_CONTINUE if parser.get_http_version() == "1.1" else 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 
@@ -64,9 +65,21 @@ class Sent(Response):
 class HttpError(NsquarkError):
     """Raised by a handler to answer with NSQ's error JSON, and further fields if there is more to say."""
 
-    def __init__(self, status: int, message: str, details: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        details: Mapping[str, object] | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(f"{status} {message}")
-        self.response = v1_json({"message": message, **(details or {})}, status)
+        self.response = v1_json({"message": message, **(details or {})}, status, headers)
+
+
+class Receiver(Protocol):
+    """Whoever is told when a response is there."""
+
+    def answer(self, request: Request, response: Response) -> None: ...
 
 
 class PendingResponse:
@@ -80,7 +93,7 @@ class PendingResponse:
 
     def __init__(self) -> None:
         self._response: Response | None = None
-        self._connection: HttpConnection | None = None
+        self._connection: Receiver | None = None
         self._request: Request | None = None
 
     def resolve(self, response: Response) -> None:
@@ -91,7 +104,7 @@ class PendingResponse:
         if self._connection is not None and self._request is not None:
             self._connection.answer(self._request, response)
 
-    def attach(self, connection: HttpConnection, request: Request) -> Response | None:
+    def attach(self, connection: Receiver, request: Request) -> Response | None:
         """Called by the connection: the response if it is there already, else it will be told."""
         if self._response is None:
             self._connection, self._request = connection, request
@@ -102,12 +115,19 @@ class Request:
     """One request as its handler sees it. The body is whole, and empty unless the route takes one."""
 
     __slots__ = (
-        "body", "body_begun", "connection_header", "http_connection", "response", "started", "target",
+        "body", "body_begun", "connection_header", "headers", "http_connection", "response", "started",
+        "target",
     )  # fmt: skip
 
-    def __init__(self, http_connection: HttpConnection | None, target: Target) -> None:
+    def __init__(
+        self,
+        http_connection: HttpConnection | None,
+        target: Target,
+        headers: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         self.http_connection = http_connection
         self.target = target
+        self.headers = headers  # as they came: see `header`
         self.body = b""
         self.body_begun = False  # of the response: it cannot become another one any more
         self.connection_header = b""  # of the answer, as a line, where not the version's default is meant
@@ -144,6 +164,15 @@ class Request:
         if query is None:
             raise HttpError(400, "INVALID_REQUEST")
         return query
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, whatever the case of its name, or None. The last one, if it is repeated."""
+        wanted = name.lower().encode("latin-1")
+        value = None
+        for key, given in self.headers.items():
+            if key.lower() == wanted:
+                value = given.decode("latin-1").strip()
+        return value
 
     async def open_body(self, response: Response) -> BodyWriter:
         """Send the head of a response whose body the handler, a coroutine, writes piece by piece.

@@ -104,11 +104,11 @@ class RequestReader:
             head = known.get(data[start:body])
             if head is None:
                 break
-            target, length = head
+            target, length, headers = head
             end = body + length
             if end > size:
                 break
-            request = Request(connection, target)
+            request = Request(connection, target, headers)
             if length and target.route.keeps_body:
                 request.body = data[body:end]
             requests.append(request)
@@ -120,10 +120,11 @@ class RequestReader:
         if self.partial or self.done or not self._ordinary:
             return
         body = data.find(END_OF_HEAD) + 4
-        target = self.requests[-1].target
+        request = self.requests[-1]
+        target = request.target
         # Make sure that `body` is where the parser saw it, whatever it tolerates before and after.
         if body + self._length == len(data) and data.startswith(target.method):
-            self._router.remember(data[:body], target, self._length)
+            self._router.remember(data[:body], target, self._length, request.headers)
 
     def _parse(self, data: bytes) -> None:
         self.completed = False
@@ -188,7 +189,8 @@ class RequestReader:
         uri = self._url[0] if len(self._url) == 1 else b"".join(self._url)
         self._url.clear()
         method = self._parser.get_method()
-        self._request = request = Request(self._connection, self._router.resolve(method, uri))
+        target = self._router.resolve(method, uri)
+        self._request = request = Request(self._connection, target, self._headers.copy())
         try:
             flags, self._length = read_head(request, self._headers, self._parser, self._limits)
         except Refused as refused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from nsquark.http.query import parse_query, unescape
 
 Answer: TypeAlias = Response | PendingResponse | Awaitable[Response]
 Handler: TypeAlias = Callable[[Request], Answer]
+Guard: TypeAlias = Callable[[str, Handler], Handler]
 
 # What a request may send to a route that takes no body: it is read and thrown away, as Go does.
 MAX_IGNORED_BODY = 256 * 1024
@@ -69,6 +70,10 @@ class Target:
         self.argument = argument
 
 
+KnownHead: TypeAlias = tuple[Target, int, Mapping[bytes, bytes]]
+"""What a head says: the target, the length of the body, the headers."""
+
+
 def fixed_route(response: Response, logged: bool = True) -> Route:
     """A route that has one answer, whatever is sent to it."""
     return Route(lambda _request: response, None, too_big=response, logged=logged)
@@ -81,11 +86,13 @@ BAD_REQUEST = fixed_route(plain_text(400, "400 Bad Request"), logged=False)
 class Router:
     """A table of routes. Build it once; `resolve` remembers what it found."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        """`guard` is given each route's `access` and handler, and gives the handler to use."""
+        self._guard = guard
         self._static: dict[str, dict[str, Route]] = {}  # path → method → route
         self._prefixes: dict[str, dict[str, Route]] = {}  # path up to the argument → method → route
         self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
-        self.known_heads: dict[bytes, tuple[Target, int]] = {}
+        self.known_heads: dict[bytes, KnownHead] = {}
 
     def add(
         self,
@@ -96,27 +103,35 @@ class Router:
         max_body: int | None = None,
         too_big: str = "BODY_TOO_BIG",
         logged: bool = True,
+        access: str = "",
     ) -> None:
         """Route `method path` to the handler; `/config/<opt>` gives it one segment as `request.argument`.
 
         With `max_body` the handler gets bodies up to that size, and longer ones are answered 413 `too_big`
-        before they are read; without it a body is ignored.
+        before they are read; without it a body is ignored. `access` says to the guard who may.
         """
+        if self._guard is not None:
+            handler = self._guard(access, handler)
         prefix, bracket, _ = path.partition("<")
         table = self._prefixes if bracket else self._static
         table.setdefault(prefix, {})[method] = Route(handler, max_body, v1_error(413, too_big), logged)
         self._forget()
 
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """Every (method, path); a path that takes an argument ends before it."""
+        for path, routes in (*self._static.items(), *self._prefixes.items()):
+            yield from ((method, path) for method in routes)
+
     def _forget(self) -> None:
         self._resolve_cached.cache_clear()
         self.known_heads.clear()
 
-    def remember(self, head: bytes, target: Target, length: int) -> None:
-        """Next time, a request with exactly this head need not be parsed: it has this target and length."""
+    def remember(self, head: bytes, target: Target, length: int, headers: Mapping[bytes, bytes]) -> None:
+        """Next time, a request with exactly this head need not be parsed."""
         if len(head) <= _LONGEST_HEAD:
             if len(self.known_heads) >= _KNOWN_HEADS:
                 self.known_heads.clear()
-            self.known_heads[head] = (target, length)
+            self.known_heads[head] = (target, length, headers)
 
     def resolve(self, method: bytes, uri: bytes) -> Target:
         """Never fails: what has no route gets one that says so."""
@@ -176,6 +191,17 @@ class Router:
             if method in routes and known.lower() == clean[:at].lower() and clean[at:]:
                 return known + clean[at:]
         return None
+
+
+class OneAnswer(Router):
+    """Answers whatever is asked for with the same."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self._route = fixed_route(response)
+
+    def _resolve(self, method_bytes: bytes, uri: bytes) -> Target:
+        return Target(method_bytes, uri, self._route, "", None)
 
 
 def _origin_form(uri: bytes) -> bytes:

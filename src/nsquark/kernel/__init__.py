@@ -27,6 +27,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             scan_oks,
             scan_pubs,
             stride_column,
+            timestamps,
             with_attempts,
         )
 
@@ -55,6 +56,7 @@ if not COMPILED:
         scan_oks,
         scan_pubs,
         stride_column,
+        timestamps,
         with_attempts,
     )
 
@@ -79,5 +81,6 @@ __all__ = [
     "scan_oks",
     "scan_pubs",
     "stride_column",
+    "timestamps",
     "with_attempts",
 ]

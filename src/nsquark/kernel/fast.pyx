@@ -498,6 +498,25 @@ def with_attempts(frames, int64_t attempts):
     return result
 
 
+def timestamps(frames, uint64_t first_id):
+    cdef View view
+    cdef Py_ssize_t at = 0
+    cdef int64_t timestamp, last = 0
+    cdef list steps = []
+    hold(&view, frames, 0, view_all())
+    try:
+        while at + FRAME <= view.end:
+            timestamp = <int64_t> nq_get64(view.p + at + 8)
+            if timestamp != last or not steps:
+                steps.append((first_id, timestamp))
+                last = timestamp
+            first_id += 1
+            at += <Py_ssize_t> nq_get32(view.p + at) + 4
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return steps
+
+
 def scan_batches(data, Py_ssize_t start, Py_ssize_t end, bint verify, Py_ssize_t stride):
     cdef View view
     cdef const uint8_t *p
@@ -798,6 +817,13 @@ def pack_mpub(bytes head, bodies, int64_t max_msg_size):
     out += first + 8
     total -= 4
     for body in held:
+        if type(body) is bytes:  # nearly always: these neither change nor need to be held
+            size = len(<bytes> body)
+            nq_put32(out, <uint32_t> size)
+            memcpy(out + 4, PyBytes_AS_STRING(body), <size_t> size)
+            out += 4 + size
+            total -= 4 + size
+            continue
         hold(&view, body, 0, view_all())
         size = view.end
         if total < 4 + size:  # a bytearray that has grown meanwhile

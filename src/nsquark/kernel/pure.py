@@ -31,6 +31,7 @@ MAGIC = b"NQB1"
 HEADER = struct.Struct(">4sIIIQQqq")
 FRAME = struct.Struct(">IIqH16s")
 _U32 = struct.Struct(">I")
+_FRAME_START = struct.Struct(">IIq")
 _I32 = struct.Struct(">i")
 _FIN_LENGTH = 21
 _HEX = frozenset(b"0123456789abcdef")
@@ -326,6 +327,19 @@ def with_attempts(frames: Buffer, attempts: int) -> bytes:
         struct.pack_into(">H", out, at + 16, attempts & 0xFFFF)
         at += 4 + _U32.unpack_from(out, at)[0]
     return bytes(out)
+
+
+def timestamps(frames: Buffer, first_id: int) -> list[tuple[int, int]]:
+    """When these whole frames, from `first_id` on, were published: (id, timestamp) at each change."""
+    steps: list[tuple[int, int]] = []
+    at = 0
+    while at + 34 <= len(frames):
+        size, _, timestamp = _FRAME_START.unpack_from(frames, at)
+        if not steps or timestamp != steps[-1][1]:
+            steps.append((first_id, timestamp))
+        first_id += 1
+        at += 4 + size
+    return steps
 
 
 Batch = tuple[int, int, int, int, int, int, int]

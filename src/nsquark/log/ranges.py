@@ -89,6 +89,16 @@ class Ranges:
         at = bisect_left(self._starts, position)
         return self._starts[at] if at < len(self._starts) else None
 
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What of [start, end) is not in the set, in order."""
+        while start < end:
+            start = self.next_gap(start)
+            stop = self.next_start(start)
+            stop = end if stop is None else min(stop, end)
+            if start < stop:
+                yield start, stop
+            start = stop
+
     def count_from(self, position: int) -> int:
         """How many positions at or behind `position` are in the set: cheap where few lie before it."""
         starts, ends = self._starts, self._ends

@@ -138,7 +138,7 @@ class FileSource(Source):
 
     def prepare(self) -> None:
         if not self._segment.indexed:
-            self._segment.build_index()
+            self._segment.build_index(self._fd)
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self._fd, min(size, self.size - offset), offset)

@@ -96,30 +96,36 @@ class Segment:
         """(position, offset) of a batch in each stride, in order."""
         return self._index
 
-    def build_index(self) -> None:
-        """Walk the whole file, which must not be written to any more. May run in any thread."""
-        index, _, _, _ = self._scan(self.size, verify=False)
+    def build_index(self, fd: int | None = None) -> None:
+        """Walk the whole file, which must not be written to any more. May run in any thread.
+
+        `fd` is a descriptor of the file for those who have one: it may be deleted meanwhile.
+        """
+        if fd is not None:
+            index, _, _, _ = self._scan(fd, verify=False)
+        else:
+            with open(self.path, "rb", buffering=0) as file:
+                index, _, _, _ = self._scan(file.fileno(), verify=False)
         self._index, self._indexed_to = index, self.size
 
-    def _scan(self, size: int, verify: bool) -> tuple[list[tuple[int, int]], list[kernel.Batch], int, int]:
+    def _scan(self, fd: int, verify: bool) -> tuple[list[tuple[int, int]], list[kernel.Batch], int, int]:
         """Walk the batches from the beginning; returns (index, deferred ones, next position, stop)."""
         index: list[tuple[int, int]] = []
         deferred: list[kernel.Batch] = []
-        offset, window, position = 0, WINDOW, self.base
-        with open(self.path, "rb", buffering=0) as file:
-            while offset < size:
-                data = os.pread(file.fileno(), min(window, size - offset), offset)
-                stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), verify, INDEX_STRIDE)
-                for mark in marks:
-                    index.append((mark[3], offset + mark[0]))
-                    if mark[6]:
-                        deferred.append(mark)
-                if last is not None:
-                    position = last[3] + last[2]
-                offset += stop
-                if needed == 0 or offset + needed > size or not data:
-                    break
-                window = max(WINDOW, needed)
+        size, offset, window, position = self.size, 0, WINDOW, self.base
+        while offset < size:
+            data = os.pread(fd, min(window, size - offset), offset)
+            stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), verify, INDEX_STRIDE)
+            for mark in marks:
+                index.append((mark[3], offset + mark[0]))
+                if mark[6]:
+                    deferred.append(mark)
+            if last is not None:
+                position = last[3] + last[2]
+            offset += stop
+            if needed == 0 or offset + needed > size or not data:
+                break
+            window = max(WINDOW, needed)
         return index, deferred, position, offset
 
     def recover(self) -> list[kernel.Batch]:
@@ -128,7 +134,8 @@ class Segment:
         Reads and checks every byte, so it is for the newest segment only.
         """
         self.size = os.stat(self.path).st_size
-        self._index, deferred, self.end, whole = self._scan(self.size, verify=True)
+        with open(self.path, "rb", buffering=0) as file:
+            self._index, deferred, self.end, whole = self._scan(file.fileno(), verify=True)
         if whole < self.size:
             os.truncate(self.path, whole)
             self.size = whole

@@ -343,7 +343,7 @@ class TopicLog:
         limits = self.limits
         if not limits.retention_bytes and not limits.retention_time:
             return False
-        if limits.retention_bytes and sum(each.size for each in self.segments) > limits.retention_bytes:
+        if limits.retention_bytes and self.size > limits.retention_bytes:
             return False
         modified = segment.modified if segment is not self.segments[-1] else now
         return not limits.retention_time or now - modified <= limits.retention_time

@@ -15,11 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from nsquark.layers import Handshakes
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .certificates import Certificates
 from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
+from .health import METADATA, WRITE, Health, Thing
+from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .syncer import Syncer
@@ -28,6 +32,8 @@ from .topic import Topic
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from .auth_servers import AuthServers
+    from .client_auth import ClientAuth
     from .connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -50,9 +56,10 @@ class Services(Protocol):
     loop: asyncio.AbstractEventLoop
     topics: dict[str, Topic]
 
-    def healthy(self) -> None: ...
-    def unhealthy(self, reason: str) -> None: ...
+    def healthy(self, what: Thing = WRITE) -> None: ...
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
     def changed(self, ephemeral: bool) -> None: ...
+    def announce(self, topic: str, channel: str = "") -> None: ...
     def topic(self, name: str) -> Topic: ...
     def delete_topic(self, name: str) -> None: ...
 
@@ -67,17 +74,29 @@ def topic_name(directory: str) -> str:
 
 
 class Broker:
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loop: asyncio.AbstractEventLoop,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.options = options
+        self.certificates = certificates or Certificates(options)
+        self.handshakes = Handshakes()
+        self.auth_servers: AuthServers | None = None
+        if options.auth_http_address:
+            from .auth_servers import AuthServers
+
+            self.auth_servers = AuthServers(options, self.certificates)
         self.start_time = time.time()
         self.hostname = os.uname().nodename
-        self.tcp_port = self.http_port = 0
+        self.tcp_port = self.http_port = self.https_port = 0
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
-        self.health = "OK"
+        self._health = Health()
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
-        self.syncer = Syncer(loop, self.unhealthy)
+        self.syncer = Syncer(loop)
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
         self.stopping = False
@@ -88,6 +107,7 @@ class Broker:
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
+        self.lookup = Lookup(self)
 
     # ---- the data directory
 
@@ -145,7 +165,9 @@ class Broker:
                     topic.trim(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
-                    self.unhealthy(str(error))
+                    self.unhealthy(str(error), (topic.name, "trim"))
+                else:
+                    self.healthy((topic.name, "trim"))
 
     # ---- topics
 
@@ -157,6 +179,7 @@ class Broker:
             topic.rewrite_journal()
             logger.info("TOPIC(%s): created", name)
             self.changed(topic.ephemeral)
+            self.lookup.created(topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -173,7 +196,23 @@ class Broker:
         del self.topics[name]
         logger.info("TOPIC(%s): deleting", name)
         topic.exit()
+        self.healthy((name,))
         self.changed(topic.ephemeral)
+        self.announce(name)
+
+    def announce(self, topic: str, channel: str = "") -> None:
+        """Tell the lookupds that a topic or a channel has come or gone."""
+        self.lookup.changed(topic, channel)
+
+    # ---- clients
+
+    def client_auth(self, expire: Callable[[], None]) -> ClientAuth | None:
+        """What keeps a new connection to what it may do; None where everybody may do everything."""
+        if self.auth_servers is None:
+            return None
+        from .client_auth import ClientAuth
+
+        return ClientAuth(self.auth_servers, expire)
 
     # ---- metadata
 
@@ -211,11 +250,12 @@ class Broker:
                     await self.syncer.run(write)
                 except OSError as error:
                     logger.error("failed to persist metadata - %s", error)
-                    self.unhealthy(str(error))
+                    self.unhealthy(str(error), METADATA)
                     self._deleted = deleted + self._deleted
                     if not self.stopping:
                         self.loop.call_later(SAVE_AGAIN, self._save_again)
                     raise
+                self.healthy(METADATA)
                 self.syncer.delete(deleted)
                 self._saved = change
         finally:
@@ -241,12 +281,17 @@ class Broker:
 
     # ---- health
 
-    def healthy(self) -> None:
-        if self.health != "OK":
-            self.health = "OK"
+    @property
+    def health(self) -> str:
+        """`OK`, or `NOK - ` and the latest of what does not work."""
+        return self._health.text
 
-    def unhealthy(self, reason: str) -> None:
-        self.health = f"NOK - {reason}"
+    def healthy(self, what: Thing = WRITE) -> None:
+        if self._health.problems:
+            self._health.works(what)
+
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
+        self._health.failed(what, reason)
 
     # ---- the end
 

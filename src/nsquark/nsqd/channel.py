@@ -20,6 +20,7 @@ from nsquark.log import ChannelState, Cursor, Deferred, NotIndexed, Ranges, Run
 from nsquark.names import is_ephemeral
 
 from .in_flight import NEVER, Consumer, Flight
+from .latency import LatencyWindow
 from .waiting import AgainQueue, LaterQueue
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class Channel:
         self._dying = AgainQueue()  # on their way to the dead letters, and not there for sure
         self._ready: dict[Consumer, None] = {}  # those that may have free places, in turn
         self._journal = None if self.ephemeral else topic.journal
+        self._unreadable = False  # what comes next, when it was last tried
+        window = topic.options.e2e_processing_latency_window_time
+        wanted = topic.options.e2e_processing_latency_percentile
+        self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
 
     # ---- the state that survives
 
@@ -91,7 +96,7 @@ class Channel:
 
     def low(self) -> int:
         """Everything before this position is finished."""
-        low = self.cursor.position
+        low = self._skip.next_gap(self.cursor.position)
         for flight in self._flights():
             low = min(low, flight.position)
         for queue in (self._again, self._later, self._dying):
@@ -149,13 +154,7 @@ class Channel:
 
     def fresh(self) -> Iterator[tuple[int, int]]:
         """What the cursor has before it: (start, end)."""
-        position = self.cursor.position
-        while position < self.topic.pumped:
-            start = self._skip.next_gap(position)
-            stop = self._skip.next_start(start)
-            position = self.topic.pumped if stop is None else min(stop, self.topic.pumped)
-            if start < position:
-                yield start, position
+        return self._skip.gaps(self.cursor.position, self.topic.pumped)
 
     def in_flight(self) -> Iterator[tuple[Consumer, Flight]]:
         for consumer in self.consumers:
@@ -222,6 +221,8 @@ class Channel:
             else:
                 flight.first = end
                 flight.position = start + number
+            if self.latency is not None:
+                self.latency.record(flight.published, first, end, self.topic.now())
             self._finished(start, start + number)
             consumer.finish_count += number
             self._landed(consumer, number)
@@ -231,6 +232,8 @@ class Channel:
         for taken in consumer.take(first, end):
             missing.extend(range(expected, taken.first))
             number = taken.end - taken.first
+            if self.latency is not None:
+                self.latency.record(taken.published, taken.first, taken.end, self.topic.now())
             self._finished(taken.position, taken.position + number)
             consumer.finish_count += number
             self._landed(consumer, number)
@@ -378,6 +381,9 @@ class Channel:
                     )
                     return
                 continue
+            if self._unreadable:
+                self._unreadable = False
+                self.topic.works("read", self.name)
             available -= sent
             room -= sent
             if consumer.free > 0:
@@ -386,7 +392,8 @@ class Channel:
     def cannot_read(self, error: OSError, now: int) -> None:
         """The log cannot be read now."""
         logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
-        self.topic.broken(str(error))
+        self._unreadable = True
+        self.topic.broken(str(error), "read", self.name)
         self.topic.wake_channel(self, now + RETRY_NS)
 
     def _send(self, consumer: Consumer, want: int, now: int) -> int:
@@ -399,6 +406,8 @@ class Channel:
         run = self._read(want)
         if run is None:
             return 0
+        # the oldest of the run speaks for all of it
+        self.topic.delivery_times.observe(now - int.from_bytes(run.frames[8:16], "big"), run.count)
         if consumer.sample_rate:
             return self._send_sample(consumer, run, now)
         self._take_off(consumer, run, run.frames, 1, now)
@@ -428,7 +437,8 @@ class Channel:
         if run.position > position:  # the log has let go of what lies between
             self._finished(position, run.position)
         if run.due:
-            self._push_deferred(run.due, run.position, run.count, 0)
+            for start, end in self._skip.gaps(run.position, run.position + run.count):
+                self._push_deferred(run.due, start, end - start, 0)
             return None
         return run
 
@@ -441,7 +451,7 @@ class Channel:
         logger.error(
             "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
         )
-        self.topic.broken(str(error))
+        self.topic.broken(str(error), "segment", error.segment)
         self._finished(position, end)
         self.cursor.seek(end)
         self._skip.drop_below(end)
@@ -453,7 +463,7 @@ class Channel:
             run = self._read_again(position, min(want, number))
         except LogCorrupt as error:
             logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
-            self.topic.broken(str(error))
+            self.topic.broken(str(error), "segment", error.segment)
             run = None
         if run is None or run.position != position:
             # gone from the log: a broken segment, or an ephemeral topic out of memory
@@ -478,7 +488,10 @@ class Channel:
         deadline = now + consumer.msg_timeout_ns
         if deadline < consumer.next_deadline:
             self.topic.wake_channel(self, deadline)
-        consumer.add(Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline))
+        flight = Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline)
+        if self.latency is not None:
+            flight.published = kernel.timestamps(frames, run.first_id)
+        consumer.add(flight)
         consumer.in_flight_count += number
         consumer.message_count += number
         self.in_flight_count += number
@@ -618,6 +631,7 @@ class Channel:
         """The channel is deleted: its consumers are disconnected."""
         self.exiting = True
         self.topic.forget_channel(self)
+        self.topic.works("read", self.name)
         self._ready.clear()
         self._again.clear()
         self._later.clear()

@@ -36,9 +36,9 @@ class DiskReads:
 
     def index(self, segment: Segment, who: object, then: Callable[[OSError | None], None]) -> None:
         """Have a segment look into its file, once for all who ask, and tell each of them once."""
-        waiting = self._indexing.setdefault(segment, {})
-        waiting[who] = then
-        if len(waiting) == 1:
+        begun = segment in self._indexing
+        self._indexing.setdefault(segment, {})[who] = then
+        if not begun:
             future = self._loop.run_in_executor(self._pool, segment.build_index)
             future.add_done_callback(lambda future: self._indexed(segment, future))
 

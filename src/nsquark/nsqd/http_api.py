@@ -5,12 +5,12 @@ Whatever is wrong with a request is raised as HttpError, in the order in which N
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from pathlib import Path
 
 from nsquark import kernel
+from nsquark.debug import add_debug_routes
 from nsquark.gotext import nanoseconds, parse_int
 from nsquark.http import (
     JSON_TYPE,
@@ -20,6 +20,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
+    joined,
     plain_text,
     v1_body,
     v1_empty,
@@ -38,9 +39,11 @@ from .channel import Channel
 from .http_arguments import argument, find_channel, find_topic
 from .http_channel import ChannelApi
 from .http_config import ConfigApi
+from .http_guard import HttpGuard
 from .http_lease import LeaseApi
 from .http_log import LogApi
 from .http_peek import PeekApi
+from .metrics import Metrics
 from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -49,36 +52,50 @@ OK = v1_text("OK")
 EMPTY = v1_empty()
 PONG = plain_text(200, "OK")
 EXITING = v1_error(503, "EXITING")
+OPENAPI = Path(__file__).with_name("openapi.yaml")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
-# How long statistics may be gathered before others get a turn.
-STATS_SLICE = 0.001
 
 
 def router(broker: Broker) -> Router:
     """All routes of the HTTP and HTTPS listeners."""
     options = broker.options
     api = HttpApi(broker)
-    config = ConfigApi(options)
-    table = Router()
-    table.add("GET", "/ping", api.ping)
-    table.add("GET", "/info", api.info)
-    table.add("GET", "/stats", api.stats)
-    table.add("POST", "/pub", api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
-    table.add("POST", "/mpub", api.mpub, max_body=options.max_body_size, too_big="BODY_TOO_BIG", logged=False)
-    table.add("POST", "/topic/create", api.topic_create)
-    for verb in ("delete", "empty", "pause", "unpause"):
-        table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"))
-        table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"))
+    config = ConfigApi(options, broker.lookup.set_addresses)
+    table = Router(HttpGuard(broker.auth_servers) if options.http_auth and broker.auth_servers else None)
+    max_msg, max_body = options.max_msg_size, options.max_body_size
+    # `access` is who may with --http-auth, see http_guard.py
+    table.add("GET", "/ping", api.ping, access="anybody")
+    table.add("GET", "/info", api.info, access="known")
+    table.add("GET", "/stats", api.stats, access="known")
+    table.add("GET", "/metrics", Metrics(broker).get, access="known")
+    table.add("GET", "/openapi.yaml", api.openapi, access="anybody")
+    for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
+        table.add(
+            "POST", path, api.pub, max_body=max_msg, too_big="MSG_TOO_BIG", logged=False, access="publish"
+        )
+    for path in ("/mpub", "/mput"):
+        table.add("POST", path, api.mpub, max_body=max_body, logged=False, access="publish")
     log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker)
-    table.add("GET", "/log/range", log.range)
-    table.add("GET", "/log/read", log.read)
-    table.add("GET", "/topic/peek", peek.topic)
-    table.add("GET", "/channel/peek", peek.channel)
-    for verb in ("create", "seek", "commit", "max_attempts", "redeliver"):
-        table.add("POST", f"/channel/{verb}", getattr(channel, verb))
-    table.add("POST", "/channel/lease", LeaseApi(broker).lease)
-    table.add("GET", "/config/<opt>", config.get)
-    table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
+    for thing, access in (("topic", "publish"), ("channel", "subscribe")):
+        for verb in ("create", "delete", "empty", "pause", "unpause"):
+            creates = (thing, verb) == ("channel", "create")
+            handler = channel.create if creates else getattr(api, f"{thing}_{verb}")
+            table.add("POST", f"/{thing}/{verb}", handler, access=access)
+            # Its name before NSQ 1.0, when a GET would do.
+            table.add("POST", f"/{verb}_{thing}", handler, access=access)
+            table.add("GET", f"/{verb}_{thing}", handler, access=access)
+    table.add("GET", "/log/range", log.range, access="subscribe")
+    table.add("GET", "/log/read", log.read, access="subscribe")
+    table.add("GET", "/topic/peek", peek.topic, access="subscribe")
+    table.add("GET", "/channel/peek", peek.channel, access="subscribe")
+    for verb in ("seek", "commit", "max_attempts", "redeliver"):
+        table.add("POST", f"/channel/{verb}", getattr(channel, verb), access="subscribe")
+    table.add("POST", "/channel/lease", LeaseApi(broker).lease, access="subscribe")
+    table.add("GET", "/config/<opt>", config.get, access="known")
+    table.add(
+        "PUT", "/config/<opt>", config.put, max_body=max_msg, too_big="INVALID_VALUE", access="everything"
+    )
+    add_debug_routes(table)  # for those who may do everything
     return table
 
 
@@ -132,8 +149,11 @@ class HttpApi:
             memory=FLAGS.get(query.get("include_mem", ""), True),
         )
         if query.get("format") == "json":
-            return v1_body(await _in_slices(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
-        return v1_body(await _in_slices(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+            return v1_body(await joined(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await joined(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+
+    def openapi(self, _request: Request) -> Response:
+        return Response(200, OPENAPI.read_bytes(), (("Content-Type", "application/yaml"),))
 
     # ---- publishing
 
@@ -198,8 +218,9 @@ class HttpApi:
 
     # ---- topics
 
-    def topic_create(self, request: Request) -> Response:
-        self._topic_to_publish(request)
+    async def topic_create(self, request: Request) -> Response:
+        """Answered when the topic has the channels that nsqlookupds know of, as NSQ does."""
+        await self._broker.lookup.started(self._topic_to_publish(request))
         return EMPTY
 
     async def topic_delete(self, request: Request) -> Response:
@@ -254,15 +275,3 @@ class HttpApi:
 
     def _channel(self, request: Request) -> Channel:
         return find_channel(self._broker, request)
-
-
-async def _in_slices(pieces: Iterator[str]) -> bytes:
-    """All pieces together, with turns for everybody else in between: a large node has much to tell."""
-    packed: list[bytes] = []
-    until = time.perf_counter() + STATS_SLICE
-    for piece in pieces:
-        packed.append(piece.encode("utf-8", "backslashreplace"))
-        if time.perf_counter() > until:
-            await asyncio.sleep(0)
-            until = time.perf_counter() + STATS_SLICE
-    return b"".join(packed)

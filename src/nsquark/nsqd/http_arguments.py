@@ -144,5 +144,6 @@ async def position_at(broker: Broker, topic: Topic, time: int) -> int:
 
 def cannot_read(topic: Topic, error: Exception) -> HttpError:
     """The log of a topic does not read: the health of the process says so, and so does the answer."""
-    topic.broken(str(error))
+    part = ("segment", error.segment) if isinstance(error, LogCorrupt) else ()
+    topic.broken(str(error), *part)
     return HttpError(500, "LOG_UNREADABLE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from nsquark import logs
 from nsquark.http import HttpError, Request, Response, v1_json, v1_text
@@ -11,8 +12,9 @@ from .options import Options
 
 
 class ConfigApi:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, set_lookupds: Callable[[list[str]], None]) -> None:
         self._options = options
+        self._set_lookupds = set_lookupds
 
     def get(self, request: Request) -> Response:
         try:
@@ -29,6 +31,7 @@ class ConfigApi:
         match request.argument:
             case "nsqlookupd_tcp_addresses":
                 self._options.lookupd_tcp_address = _parse_addresses(text)
+                self._set_lookupds(self._options.lookupd_tcp_address)
             case "log_level":
                 self._set_log_level(text.lower())
             case _:

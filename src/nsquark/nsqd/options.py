@@ -169,6 +169,11 @@ class Options:
     auth_http_request_method: str = flag(
         STRING, "get", "HTTP method to use for auth server requests: get or post"
     )
+    http_auth: bool = flag(
+        BOOL,
+        False,
+        "demand authorization for the HTTP API, too: the secret of an AUTH as a bearer token",
+    )
     http_client_connect_timeout: float = flag(DURATION, 2.0, "timeout for HTTP connect")
     http_client_request_timeout: float = flag(DURATION, 5.0, "timeout for HTTP request")
 
@@ -326,8 +331,8 @@ def validate(
 ) -> None:
     """Refuse, as StartError, what nsqd cannot run with; the first reason in NSQ's order is told.
 
-    The two callbacks load certificates where that order has them, and raise what they find wrong:
-    `build_tls` if there is a certificate or key, `build_client_tls` if there is a CA file.
+    The two callbacks load certificates where that order has them, and raise ValueError for what they find
+    wrong: `build_tls` if there is a certificate or key, `build_client_tls` if there is a CA file.
     """
     _require(1 <= options.max_deflate_level <= 9, "--max-deflate-level must be [1,9]")
     _require(0 <= options.node_id < 1024, "--node-id must be [0,1024)")
@@ -336,12 +341,12 @@ def validate(
         options.tls_required = TlsRequired.EVERYBODY
     tls = bool(options.tls_cert or options.tls_key)
     if tls and build_tls:
-        build_tls(options)
+        _build("TLS config", build_tls, options)
     _require(
         tls or not options.tls_required, "cannot require TLS client connections without TLS key and cert"
     )
     if options.tls_root_ca_file and build_client_tls:
-        build_client_tls(options)
+        _build("client TLS config", build_client_tls, options)
     _require(
         options.auth_http_request_method in ("get", "post"), "--auth-http-request-method must be post or get"
     )
@@ -357,7 +362,13 @@ def _validate_further(options: Options) -> None:
     _require(options.mem_queue_size >= 0, "--mem-queue-size must be >= 0")
     _require(options.max_bytes_per_file > 0, "--max-bytes-per-file must be > 0")
     _require(options.sync_timeout > 0, "--sync-timeout must be > 0")
-    _require(options.statsd_interval > 1 or not options.statsd_address, "--statsd-interval must be > 1s")
+    if options.statsd_address:
+        _require(options.statsd_interval > 1, "--statsd-interval must be > 1s")
+        _, colon, port = options.statsd_address.rpartition(":")
+        _require(
+            bool(colon) and port.isascii() and port.isdigit() and 0 < int(port) < 65536,
+            f"--statsd-address must be <addr>:<port>, not {quote(options.statsd_address)}",
+        )
     _require(
         options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
         "--e2e-processing-latency-window-time must be > 0",
@@ -365,6 +376,16 @@ def _validate_further(options: Options) -> None:
     _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
     _require(options.retention_bytes >= 0, "--retention-bytes must be >= 0")
     _require(options.retention_time >= 0, "--retention-time must be >= 0")
+    _require(
+        bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
+    )
+
+
+def _build(what: str, build: Callable[[Options], object], options: Options) -> None:
+    try:
+        build(options)
+    except ValueError as error:
+        raise StartError(f"failed to instantiate nsqd - failed to build {what} - {error}") from None
 
 
 def _require(condition: bool, otherwise: str) -> None:

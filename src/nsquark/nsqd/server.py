@@ -8,90 +8,59 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
 
 from nsquark.flags import StartError
-from nsquark.gotext import format_os_error
 from nsquark.http import HttpServer
+from nsquark.layers import TlsFirst
+from nsquark.listeners import listen, port_of, serve, shown
 
 from . import http_api
 from .broker import Broker
+from .certificates import Certificates
 from .connection import Connection
+from .http_guard import tls_required
+from .memory import GC_PAUSES
 from .metadata import BadMetadata
-from .options import Options
+from .options import Options, TlsRequired
+from .statsd import Statsd
 from .timers import Timers
 
 logger = logging.getLogger(__name__)
 
 READ_BUFFER = 256 << 10
-BACKLOG = 4096  # connections that wait to be accepted; said to the loop too, which would make it 100 again
-
-
-def listen(address: str) -> socket.socket:
-    """A listening socket for `host:port`, or for a unix socket path. Raises StartError as NSQ words it."""
-    try:
-        host, port = _split_address(address)
-        if port is None:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.bind(address)
-        else:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            info = socket.getaddrinfo(
-                host or None, port, family if host else 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
-            )
-            family, _, _, _, where = info[0]
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(where)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except (OSError, ValueError, OverflowError) as error:
-        reason = format_os_error(error) if isinstance(error, OSError) else str(error)
-        raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {reason}") from None
-    return sock
-
-
-def _split_address(address: str) -> tuple[str, int | None]:
-    host, colon, port = address.rpartition(":")
-    if not colon or "/" in port:
-        return address, None
-    if port and not port.isdigit():
-        port = str(socket.getservbyname(port, "tcp"))
-    return host.removeprefix("[").removesuffix("]"), int(port or 0)
-
-
-def shown(sock: socket.socket) -> str:
-    if sock.family == socket.AF_UNIX:
-        return str(sock.getsockname())
-    host, port = sock.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _port(sock: socket.socket | None) -> int:
-    if sock is None:
-        return 0
-    return -1 if sock.family == socket.AF_UNIX else int(sock.getsockname()[1])
 
 
 class Server:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, certificates: Certificates | None = None) -> None:
         """Bind the sockets. Raises StartError."""
         self.options = options
-        self._tcp = listen(options.tcp_address)
-        self._http = listen(options.http_address) if options.http_address else None
+        self._certificates = certificates or Certificates(options)
+        self._tcp = listen("nsqd", options.tcp_address, unix=True)
+        self._http: socket.socket | None = None
+        if options.http_address:
+            self._http = listen("nsqd", options.http_address, unix=True)
+        self._https: socket.socket | None = None
+        if options.https_address and self._certificates.offered:
+            self._https = listen("nsqd", options.https_address)
         logger.info("TCP: listening on %s", shown(self._tcp))
         if self._http is not None:
             logger.info("HTTP: listening on %s", shown(self._http))
+        if self._https is not None:
+            logger.info("HTTPS: listening on %s", shown(self._https))
         self._servers: list[asyncio.AbstractServer] = []
+        self._statsd: Statsd | None = None
+        self._http_servers: list[HttpServer] = []
 
     async def start(self) -> None:
         """Load the data and accept connections. Raises StartError."""
         loop = asyncio.get_running_loop()
         options = self.options
-        tcp_port, http_port = _port(self._tcp), _port(self._http)
+        tcp_port = port_of(self._tcp)
+        http_port = port_of(self._http) if self._http is not None else 0
         options.fill_in(max(tcp_port, 0), max(http_port, 0))
-        broker = self.broker = Broker(options, loop)
+        broker = self.broker = Broker(options, loop, self._certificates)
         broker.tcp_port, broker.http_port = tcp_port, http_port
+        broker.https_port = port_of(self._https) if self._https is not None else 0
         try:
             broker.load()
         except BadMetadata as error:
@@ -100,16 +69,36 @@ class Server:
             raise StartError(f"failed to persist metadata - {error}") from None
         shared = bytearray(READ_BUFFER)
         timers = self._timers = Timers(loop, time.monotonic_ns)
-        self._servers.append(await _serve(loop, lambda: Connection(broker, timers, shared), self._tcp))
+        self._servers.append(await serve(lambda: Connection(broker, timers, shared), self._tcp))
+        api = http_api.router(broker)
         if self._http is not None:
-            self._http_server = HttpServer(http_api.router(broker))
-            self._servers.append(await _serve(loop, self._http_server.protocol, self._http))
+            closed = options.tls_required == TlsRequired.EVERYBODY
+            plain = HttpServer(tls_required(broker.https_port) if closed else api)
+            self._http_servers.append(plain)
+            self._servers.append(await serve(plain.protocol, self._http))
+        if self._https is not None:
+            secure = HttpServer(api)
+            self._http_servers.append(secure)
+            new_stream = self._certificates.new_stream
+            self._servers.append(
+                await serve(lambda: TlsFirst(secure.protocol(), broker.handshakes, new_stream), self._https)
+            )
+        broker.lookup.set_addresses(options.lookupd_tcp_address)
+        GC_PAUSES.watch()
+        if options.statsd_address:
+            self._statsd = Statsd(broker)
+
+    def reload(self) -> None:
+        """Read the certificates again."""
+        self._certificates.reload()
 
     async def stop(self) -> None:
         """Stop accepting, close every connection, store everything."""
         self.broker.stopping = True  # who was accepted just now is closed at once
         for server in self._servers:
             server.close()
+        if self._statsd is not None:
+            self._statsd.stop()
         broker = self.broker
         for address, port in (
             (self.options.tcp_address, broker.tcp_port),
@@ -118,20 +107,14 @@ class Server:
             if port == -1:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(address)
+        broker.lookup.close()
         broker.turn.run()
         await asyncio.sleep(0)  # so that the answers go out
         for connection in list(broker.connections):
             connection.abort()
-        if self._http is not None:
-            self._http_server.close()
+        for http_server in self._http_servers:
+            http_server.close()
+        broker.handshakes.close()
         await broker.stop_saving()
         self._timers.close()
         broker.close()
-
-
-async def _serve(
-    loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], sock: socket.socket
-) -> asyncio.AbstractServer:
-    if sock.family == socket.AF_UNIX:
-        return await loop.create_unix_server(factory, sock=sock, backlog=BACKLOG)
-    return await loop.create_server(factory, sock=sock, backlog=BACKLOG)

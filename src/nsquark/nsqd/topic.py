@@ -21,6 +21,8 @@ from nsquark.wire import Mpub, Pubs
 
 from .channel import Channel
 from .dead_letters import is_dead_topic
+from .health import WRITE
+from .histogram import Histogram
 
 if TYPE_CHECKING:
     from .answers import Answers
@@ -52,6 +54,7 @@ class Topic:
         self.options: Options = options
         self.paused = False
         self.exiting = False
+        self.starting = False  # its messages wait for the channels that nsqlookupds know of
         self.channels: dict[str, Channel] = {}
         self.message_count = 0
         self.message_bytes = 0
@@ -59,6 +62,9 @@ class Topic:
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
         self.consumers = 0  # of all channels
+        self.publish_times = Histogram()  # from its arrival until it is in the log
+        self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
+        self._published_at = 0  # when the first of what is not committed came
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
         self._clock = services.turn.clock
@@ -131,7 +137,8 @@ class Topic:
 
         What `publish_pubs` does, in fewer steps: for connections that publish one message after the other.
         """
-        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, self._clock())
+        now = self._clock()
+        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, now)
         if count:
             self.message_count += count
             self.message_bytes += end - count * (len(line) + 4)
@@ -139,6 +146,7 @@ class Topic:
             receipts.append(answers.expect(PubFailed, count))
             waiting = len(receipts)
             if waiting == 1:
+                self._published_at = now
                 self._services.turn.published(self)
             elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
                 self.commit()
@@ -180,7 +188,7 @@ class Topic:
 
         What does not fit is counted and dropped silently, as in NSQ.
         """
-        if self.channels and not self.paused:
+        if self.channels and not self.paused and not self.starting:
             return count
         room = max(0, min(count, self.options.mem_queue_size - self.depth - self.log.pending))
         self.message_count += count - room
@@ -192,6 +200,8 @@ class Topic:
         receipts = self.receipts
         receipts.append(receipt)
         waiting = len(receipts)
+        if waiting == 1:
+            self._published_at = self._clock()
         if size >= LARGE and not self.consumers:
             self.commit()
         elif waiting == 1:
@@ -206,11 +216,12 @@ class Topic:
         first = self.log.end
         receipts, self.receipts = self.receipts, []
         try:
-            self.log.commit()
+            count = self.log.commit()
         except OSError as error:
             self._held = [each for each in self._held if each.position < first]
             self._failed(error, receipts)
             return
+        self.publish_times.observe(self._clock() - self._published_at, count)
         self.active = True
         if self.ephemeral and self.log.overfull:
             self._trim_memory()
@@ -265,8 +276,8 @@ class Topic:
         return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
 
     def pump(self) -> None:
-        """Pass everything on to the channels, if there are any and the topic is not paused."""
-        if self.paused or not self.channels:
+        """Pass everything on to the channels, if there are any and nothing holds the topic back."""
+        if self.paused or self.starting or not self.channels:
             return
         number = self.log.end - self.pumped
         if not number:
@@ -292,6 +303,7 @@ class Topic:
                 self.journal.create(channel.number, name, self.pumped)
                 self.journaled()
             self._services.changed(self.ephemeral or channel.ephemeral)
+            self._services.announce(self.name, name)
             self.pump()
         return channel
 
@@ -306,6 +318,7 @@ class Topic:
         channel = self.channels.pop(name)
         logger.info("TOPIC(%s): deleting channel %s", self.name, name)
         channel.exit()
+        self._services.announce(self.name, name)
         if not self.exiting:
             self.journal.pump(self.pumped)
             if not channel.ephemeral:
@@ -314,6 +327,11 @@ class Topic:
             self._services.changed(self.ephemeral or channel.ephemeral)
             if self.ephemeral and not self.channels:
                 self._services.delete_topic(self.name)
+
+    def start(self) -> None:
+        """Its first channels are there: let its messages flow."""
+        self.starting = False
+        self.pump()
 
     def pause(self) -> None:
         self.paused = True
@@ -369,9 +387,21 @@ class Topic:
         if not self.ephemeral:
             self._services.turn.journaled(self)
 
-    def broken(self, reason: str) -> None:
-        """A file could not be written or read: the health of the whole process says so."""
-        self._services.unhealthy(reason)
+    def now(self) -> int:
+        """ns since the epoch."""
+        return self._clock()
+
+    def broken(self, reason: str, *what: str) -> None:
+        """A file could not be written or read: the health of the process says so until that part `works`.
+
+        Without a part it is the log that could not be written, which the next good write to any log clears.
+        """
+        self._services.unhealthy(reason, (self.name, *what) if what else WRITE)
+
+    def works(self, *what: str) -> None:
+        """This part is as it should be again, or gone."""
+        if not self.exiting:  # else all of it is gone, and another may have its name
+            self._services.healthy((self.name, *what))
 
     # ---- the files
 
@@ -383,7 +413,9 @@ class Topic:
             self.journal.flush()
         except OSError as error:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error))
+            self.broken(str(error), "journal")
+        else:
+            self.works("journal")
 
     def rewrite_journal(self) -> None:
         """Begin a new journal with the present state."""
@@ -401,8 +433,9 @@ class Topic:
             fd, stale = journal.rewrite()
         except OSError as error:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error))
+            self.broken(str(error), "journal")
             return
+        self.works("journal")
         self._services.syncer.sync_then_delete(fd, stale)
 
     def trim(self, now: float) -> None:
@@ -419,6 +452,7 @@ class Topic:
             if segments:
                 for segment in segments:
                     segment.close()
+                    self.works("segment", str(segment.path))
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()

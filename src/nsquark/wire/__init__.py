@@ -1,7 +1,21 @@
-"""The V2 protocol without IO: what comes in, what goes out."""
+"""The protocols without IO: V2, which nsqd speaks, and V1, which nsqlookupd speaks."""
 
 from .frames import CLOSE_WAIT, HEARTBEAT, OK, pack_error, pack_response
 from .identify import Identify, parse_identify
+from .lookup import (
+    LOOKUP_MAGIC,
+    LOOKUP_OK,
+    PING,
+    AnswerParser,
+    LookupParser,
+    PeerInfo,
+    pack_answer,
+    pack_lookup_identify,
+    pack_register,
+    pack_unregister,
+    parse_lookupd,
+    parse_peer,
+)
 from .parser import (
     AUTH_BODY,
     DPUB_BODY,
@@ -9,6 +23,7 @@ from .parser import (
     PUB_BODY,
     Body,
     CommandParser,
+    Event,
     Fins,
     Line,
     Mpub,
@@ -21,16 +36,29 @@ __all__ = [
     "DPUB_BODY",
     "HEARTBEAT",
     "IDENTIFY_BODY",
+    "LOOKUP_MAGIC",
+    "LOOKUP_OK",
     "OK",
+    "PING",
     "PUB_BODY",
+    "AnswerParser",
     "Body",
     "CommandParser",
+    "Event",
     "Fins",
     "Identify",
     "Line",
+    "LookupParser",
     "Mpub",
+    "PeerInfo",
     "Pubs",
+    "pack_answer",
     "pack_error",
+    "pack_lookup_identify",
+    "pack_register",
     "pack_response",
+    "pack_unregister",
     "parse_identify",
+    "parse_lookupd",
+    "parse_peer",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from nsquark.errors import BadBody
 
@@ -33,33 +33,42 @@ class Identify:
     topology_zone: str = ""
 
 
-_KINDS: dict[str, Any] = {field.name: type(field.default) for field in fields(Identify)}
-
-
-def _refuse(_: str) -> Any:
-    raise ValueError("NaN and Infinity are not JSON")
+_DocumentT = TypeVar("_DocumentT")
 
 
 def parse_identify(body: bytes) -> Identify:
     """Raises BadBody unless it is a JSON object (or null) whose known fields have their types."""
+    return parse_document(body, Identify)
+
+
+def parse_document(body: bytes, kind: type[_DocumentT]) -> _DocumentT:
+    """The fields of a dataclass from the JSON of an IDENTIFY, to nsqd or to nsqlookupd. Raises BadBody."""
+    known = _kinds(kind)
     try:
         document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
         if document is None:
             document = {}
         if not isinstance(document, dict):
             raise ValueError("not an object")
-        found = Identify()
+        found = kind()
         for key, value in document.items():
             name = key.lower()
-            if name in _KINDS and value is not None:
-                setattr(found, name, _checked(name, value))
+            if name in known and value is not None:
+                setattr(found, name, _checked(name, value, known[name]))
     except (ValueError, RecursionError):
         raise BadBody("IDENTIFY failed to decode JSON body") from None
     return found
 
 
-def _checked(name: str, value: Any) -> Any:
-    kind = _KINDS[name]
+def _kinds(kind: Any) -> dict[str, Any]:
+    return {field.name: type(field.default) for field in fields(kind)}
+
+
+def _refuse(_: str) -> Any:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
     # bool is an int in Python and is not one in JSON, hence type() and not isinstance()
     if type(value) is not kind:
         raise ValueError(f"{name} is not {kind.__name__}")

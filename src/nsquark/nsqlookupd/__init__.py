@@ -1,0 +1,1 @@
+"""nsqlookupd: the directory of which nsqd has which topic."""
