@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from .admission import Least, admit
@@ -95,7 +96,7 @@ class LogStream:
     def report_latest(self) -> dict[str, Any] | None:
         return None if self._latest is None else pack(self._latest)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         since, until = parse(start), parse(end)
         for key, place in until.items():
             if key not in since or since[key].epoch != place.epoch:

@@ -152,6 +152,10 @@ class Directory:
                 found.setdefault(topic, {}).update(dict.fromkeys(nodes))
         return {topic: list(nodes) for topic, nodes in sorted(found.items())}
 
+    def nodes(self, topic: str) -> list[Node]:
+        """Those that were said to have a topic when it was last asked."""
+        return list(dict.fromkeys(node for said in self._said.values() for node in said.get(topic, ())))
+
     def logs(self) -> list[Log]:
         """Every log there is. Raises Unreachable, NoSuchTopic, NoLog."""
         found = self.find()
