@@ -94,11 +94,7 @@ def _by_topic(column: Any) -> list[tuple[str, Any]]:
             raise BadRow("topic", f"{name!r} cannot be the name of a topic")
     if len(names) == 1:
         return [(names[0], None)]
-    # sort_indices is not stable: by the row, too
-    order = pc.sort_indices(
-        pa.table({"topic": encoded.indices, "row": pa.array(range(len(column)), pa.int64())}),
-        [("topic", "ascending"), ("row", "ascending")],
-    )
+    order = pc.sort_indices(encoded.indices)  # stable
     counts = pc.value_counts(encoded.indices)
     sizes = {each["values"]: each["counts"] for each in counts.to_pylist()}
     groups, at = [], 0
