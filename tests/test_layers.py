@@ -22,6 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "flags": {"flag_kinds", "gotext", "logs", "errors"},
     "names": {"errors"},
     "addresses": set(),
+    "seldom": set(),
+    "layers": {"wire", "kernel", "addresses", "seldom", "errors"},
     "listeners": {"addresses", "flags", "gotext"},
     "process": set(),
     "kernel": {"errors"},
@@ -35,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "http",
         "debug",
         "kernel",
+        "layers",
         "names",
         "addresses",
         "gotext",
@@ -47,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
-    "spark": {"client", "http", "names", "errors", "version"},
+    "spark": {"client", "http", "kernel", "names", "errors", "version"},
 }
 
 # The edge of a program, where flags are read and logging is set up.

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import resource
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -36,6 +36,11 @@ def stop_signal() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     return stop
+
+
+def on_hangup(reload: Callable[[], None]) -> None:
+    """SIGHUP no longer ends the process: it calls `reload`."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
 
 
 def collect_seldom() -> None:

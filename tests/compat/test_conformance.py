@@ -24,14 +24,8 @@ CASES: dict[tuple[str, str], dict[str, Any]] = {
     (kind, case["name"]): case for kind, kit in KITS.items() for case in kit["cases"]
 }
 PATIENCE = 3.0  # times the time limits of the kit, which are those of an idle machine
-LATER = {"deflate", "snappy"}
 
 Outcomes = dict[tuple[str, str], "Future[str | None]"]
-
-
-def is_later(case: dict[str, Any]) -> bool:
-    """Whether the case needs what a later issue brings."""
-    return bool(LATER.intersection(case.get("tags", ())))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +34,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     selected = {
         item.callspec.params["case"] for item in request.session.items if item.module is request.module
     }
-    cases = [case for case in CASES if case in selected and not is_later(CASES[case])]
+    cases = [case for case in CASES if case in selected]
     # the long ones first, so that the others run meanwhile
     cases.sort(key=lambda case: -CASES[case].get("timeout_ms", run.DEFAULT_TIMEOUT_MS))
     shared = [case for case in cases if not CASES[case].get("exclusive")]
@@ -74,7 +68,5 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_it_does_as_nsq_does(case: tuple[str, str], outcomes: Outcomes) -> None:
-    if is_later(CASES[case]):
-        pytest.skip("later issue")
     error = outcomes[case].result()
     assert error is None, error

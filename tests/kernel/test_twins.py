@@ -706,3 +706,152 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("find_message", buffer, start, end, 0)
     both("index_frames", buffer, end, start, 0, 0, 0, 10)
     both("index_frames", buffer, end, start, 3, 0, 0, 10)
+
+
+# ---- columns
+
+
+def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> tuple[bytes, bytes]:
+    """Two batches of these bodies, and their index."""
+    writer = pure.BatchWriter(10, 0xABC)
+    half = len(bodies) // 2
+    pieces = []
+    for some in (bodies[:half], bodies[half:]):
+        if some:
+            writer.add_bodies(some, stamp, 0)
+            pieces.append(writer.take())
+    data = b"".join(pieces)
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, len(bodies))
+    return data, index
+
+
+@each_twin
+def test_decode_frames_makes_columns(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"", b"three"])
+    offsets, bodies, times, ids = twin.decode_frames(data, index, True, True, True)
+    assert struct.unpack("<4i", offsets) == (0, 3, 3, 8)
+    assert bodies == b"onethree"
+    assert struct.unpack("<3q", times) == (1_700_000_000_123_456,) * 3
+    assert ids == b"0000000000000abc0000000000000abd0000000000000abe"
+    assert twin.decode_frames(data, index, False, False, False) == (b"", b"", b"", b"")
+    assert twin.decode_frames(data, index[4:8], True, False, False) == (bytes(8), b"", b"", b"")
+    assert twin.decode_frames(b"", b"", True, True, True) == (bytes(4), b"", b"", b"")
+
+
+@each_twin
+def test_times_before_the_epoch_are_rounded_down(twin: ModuleType) -> None:
+    for stamp in (-1, -1000, -1001, -(2**63), 2**63 - 1, 0, 999):
+        data, index = log_of([b"x"], stamp)
+        _, _, times, _ = twin.decode_frames(data, index, False, True, False)
+        assert struct.unpack("<q", times) == (stamp // 1000,)
+
+
+@each_twin
+def test_an_index_that_leads_astray_is_refused(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"two"])
+    for wrong in (b"\0\0\0\0", b"\xff\xff\xff\xff", struct.pack(">I", len(data) - 33), index[:3]):
+        with pytest.raises(ValueError):
+            twin.decode_frames(data, wrong, True, True, True)
+    with pytest.raises(ValueError):
+        twin.decode_frames(data[:-1], index, True, True, True)
+
+
+@each_twin
+def test_columns_of_numbers(twin: ModuleType) -> None:
+    assert struct.unpack("<3q", twin.count_column(2**40, 3)) == (2**40, 2**40 + 1, 2**40 + 2)
+    assert struct.unpack("<3i", twin.stride_column(16, 2)) == (0, 16, 32)
+    assert (twin.count_column(5, 0), twin.stride_column(16, 0)) == (b"", bytes(4))
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_decode_frames(draw: Draw) -> None:
+    data = draw.log()
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, draw.choice([0, 2, 1000]))
+    data, index = draw.mangled(data), draw.mangled(index)
+    arguments = (draw.kind(data), draw.kind(index), *(draw.random() < 0.7 for _ in range(3)))
+    try:
+        expected = pure.decode_frames(*arguments)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)):
+            fast.decode_frames(*arguments)
+    else:
+        assert fast.decode_frames(*arguments) == expected
+
+
+@agree
+@given(st.integers(0, 2**62), st.integers(0, 100))
+def test_the_twins_agree_on_columns_of_numbers(first: int, count: int) -> None:
+    both("count_column", first, count)
+    both("stride_column", 1 + first % 1000, count)
+
+
+# ---- from Arrow to the wire
+
+
+def column(bodies: list[bytes], width: int) -> tuple[bytes, bytes]:
+    """Bytes and offsets, as Arrow has them, behind a row that belongs to somebody else."""
+    ends = [3]
+    for body in bodies:
+        ends.append(ends[-1] + len(body))
+    return b"xyz" + b"".join(bodies), struct.pack("=" + ("i" if width == 4 else "q") * len(ends), *ends)
+
+
+@each_twin
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_column_is_laid_out_as_commands(twin: ModuleType, width: int) -> None:
+    data, offsets = column([b"one", b"three"], width)
+    body = b"\0\0\0\2" + b"\0\0\0\3one" + b"\0\0\0\5three"
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, 1000) == (body, 2)
+    assert twin.lay_mpub(b"MPUB t\n", data, offsets, width, 0, 2, 1000) == (
+        b"MPUB t\n" + len(body).to_bytes(4, "big") + body,
+        2,
+    )
+    assert twin.lay_mpub(b"", data, offsets, width, 1, 2, 1000) == (b"\0\0\0\1\0\0\0\5three", 2)
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, len(body)) == (body, 2)
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, len(body) - 1) == (b"\0\0\0\1\0\0\0\3one", 1)
+    assert twin.lay_mpub(b"", data, offsets, width, 2, 2, 1000) == (b"", 2)
+    defers = struct.pack("=qq", 0, 12345)
+    assert twin.lay_dpubs(b"t", data, offsets, width, defers, 0, 2, 1000) == (
+        b"DPUB t 0\n\0\0\0\3oneDPUB t 12345\n\0\0\0\5three",
+        2,
+    )
+
+
+@each_twin
+def test_an_empty_body_ends_what_is_laid_out(twin: ModuleType) -> None:
+    data, offsets = column([b"one", b"", b"three"], 4)
+    assert twin.lay_mpub(b"", data, offsets, 4, 0, 3, 1000) == (b"\0\0\0\1\0\0\0\3one", 1)
+    assert twin.lay_mpub(b"", data, offsets, 4, 1, 3, 1000) == (b"", 1)
+    assert twin.lay_dpubs(b"t", data, offsets, 4, bytes(24), 1, 3, 1000) == (b"", 1)
+
+
+@each_twin
+@pytest.mark.parametrize("bad", [[3, 2], [-1, 2], [0, 99], [0]])
+def test_offsets_that_lie_are_found_out(twin: ModuleType, bad: list[int]) -> None:
+    offsets = struct.pack(f"={len(bad)}i", *bad)
+    with pytest.raises(ValueError, match="beyond the"):
+        twin.lay_mpub(b"", b"abcdef", offsets, 4, 0, 1, 1000)
+    with pytest.raises(ValueError, match="beyond the"):
+        twin.lay_dpubs(b"t", b"abcdef", offsets, 4, bytes(8), 0, 1, 1000)
+
+
+@agree
+@often
+@given(
+    st.lists(st.binary(max_size=40), max_size=12),
+    st.sampled_from([4, 8]),
+    st.integers(0, 12),
+    st.integers(0, 300),
+    st.data(),
+)
+def test_the_twins_agree_on_columns(
+    bodies: list[bytes], width: int, first: int, most: int, data: st.DataObject
+) -> None:
+    first = min(first, len(bodies))
+    values, offsets = column(bodies, width)
+    defers = struct.pack(f"={len(bodies)}q", *(data.draw(st.integers(-(2**63), 2**63 - 1)) for _ in bodies))
+    head = data.draw(st.sampled_from([b"", b"MPUB topic\n"]))
+    both("lay_mpub", head, values, offsets, width, first, len(bodies), most)
+    both("lay_dpubs", b"topic", values, offsets, width, defers, first, len(bodies), most)

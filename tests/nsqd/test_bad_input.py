@@ -443,7 +443,6 @@ async def test_identify_checks_its_fields_in_nsqs_order(broker: Nsqd) -> None:
         del bad[field]
 
 
-@pytest.mark.skip(reason="later issue")
 async def test_identify_refuses_two_compressions(broker: Nsqd) -> None:
     async with await broker.connect() as client:
         client.send(identify(snappy=True, deflate=True, feature_negotiation=True))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nsquark.errors import BadBody
-from nsquark.nsqd.negotiation import Settings
+from nsquark.nsqd.negotiation import Settings, Upgrades
 from nsquark.nsqd.options import Options
 from nsquark.version import NSQ_VERSION, VERSION
 from nsquark.wire import Identify
@@ -148,7 +148,9 @@ def test_a_later_identify_changes_what_it_asks_for() -> None:
 
 def test_the_answer_has_nsqs_keys_in_nsqs_order() -> None:
     known = Options()
-    answer = Settings.default(known).pack(known).decode()
+    answer = (
+        Settings.default(known).pack(known, Upgrades.negotiate(Identify(), known, tls_offered=False)).decode()
+    )
     assert answer.startswith(
         '{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
         '"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,'
@@ -158,7 +160,7 @@ def test_the_answer_has_nsqs_keys_in_nsqs_order() -> None:
     assert list(document)[: len(KEYS)] == KEYS
     assert document["version"] == NSQ_VERSION
     assert document["nsquark_version"] == VERSION
-    assert set(document) == {*KEYS, "nsquark_version"}
+    assert set(document) == {*KEYS, "nsquark_version", "http_port"}
 
 
 def test_the_answer_says_what_is_in_force() -> None:
@@ -172,7 +174,7 @@ def test_the_answer_says_what_is_in_force() -> None:
     settings = applied(
         known, msg_timeout=1500, sample_rate=42, output_buffer_size=-1, output_buffer_timeout=500
     )
-    assert json.loads(settings.pack(known)) == {
+    assert json.loads(settings.pack(known, Upgrades.negotiate(Identify(), known, tls_offered=False))) == {
         "max_rdy_count": 7,
         "version": NSQ_VERSION,
         "max_msg_timeout": 120000,
@@ -189,10 +191,18 @@ def test_the_answer_says_what_is_in_force() -> None:
         "topology_region": "r",
         "topology_zone": "z",
         "nsquark_version": VERSION,
+        "http_port": 0,
     }
 
 
 @pytest.mark.parametrize("milliseconds", [1000, 1001, 1999, 59999, 12345])
 def test_times_come_back_as_they_were_asked_for(milliseconds: int) -> None:
     known = Options()
-    assert json.loads(applied(msg_timeout=milliseconds).pack(known))["msg_timeout"] == milliseconds
+    assert (
+        json.loads(
+            applied(msg_timeout=milliseconds).pack(
+                known, Upgrades.negotiate(Identify(), known, tls_offered=False)
+            )
+        )["msg_timeout"]
+        == milliseconds
+    )

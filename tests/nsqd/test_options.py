@@ -26,6 +26,7 @@ DEFAULTS = {
     "lookupd_tcp_address": [],
     "auth_http_address": [],
     "auth_http_request_method": "get",
+    "http_auth": False,
     "http_client_connect_timeout": 2.0,
     "http_client_request_timeout": 5.0,
     "data_path": "",
@@ -70,6 +71,9 @@ DEFAULTS = {
     # Ours.
     "retention_bytes": 0,
     "retention_time": 0.0,
+    "staged_max_bytes": 10 << 30,
+    "staged_timeout": 21600.0,
+    "staged_app_timeout": 2592000.0,
     "max_attempts": 0,
 }
 WITHOUT_KEY = {"version": False, "config": "", "verbose": False, "worker_id": False}
@@ -424,11 +428,11 @@ def test_the_checks_are_made_in_nsqds_order() -> None:
 
     def build_tls(options: Options) -> None:
         if options.tls_key == "bad":
-            raise StartError("failed to instantiate nsqd - failed to build TLS config - bad")
+            raise ValueError("bad")
 
     def build_client_tls(options: Options) -> None:
         if options.tls_root_ca_file == "bad":
-            raise StartError("failed to instantiate nsqd - failed to build client TLS config - bad")
+            raise ValueError("bad")
 
     values = {flag: bad for flag, (bad, _, _) in wrong.items()}
     for flag, (_, good, reason) in wrong.items():

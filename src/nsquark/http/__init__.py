@@ -18,18 +18,20 @@ from nsquark.http.message import (
     v1_stream,
     v1_text,
 )
-from nsquark.http.router import Handler, Route, Router
+from nsquark.http.router import Answer, Handler, OneAnswer, Route, Router
 from nsquark.http.server import HttpServer, Limits
 from nsquark.http.slices import joined, slices
 
 __all__ = [
     "JSON_TYPE",
     "TEXT_TYPE",
+    "Answer",
     "BodyWriter",
     "Handler",
     "HttpError",
     "HttpServer",
     "Limits",
+    "OneAnswer",
     "PendingResponse",
     "Request",
     "Response",

@@ -47,13 +47,19 @@ async def request(
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
     timeout: float = 60.0,
+    connect_timeout: float | None = None,
     tls: ssl.SSLContext | None = None,
     max_body: int = MAX_BODY,
 ) -> Answer:
-    """Ask once. Raises ConnectFailed if nobody could be asked, ConnectionLost if no whole answer came."""
+    """Ask once. Raises ConnectFailed if nobody could be asked, ConnectionLost if no whole answer came.
+
+    `timeout` is for all of it, `connect_timeout` for the first part. The errors leave the query out: it may
+    hold a secret.
+    """
     parts = urlsplit(url)
+    shown = url.partition("?")[0]
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url!r} is no http or https URL")
+        raise UsageError(f"{shown!r} is no http or https URL")
     context = None
     if parts.scheme == "https":
         context = tls if tls is not None else ssl.create_default_context()
@@ -61,20 +67,23 @@ async def request(
     try:
         async with asyncio.timeout(timeout):
             try:
-                reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+                async with asyncio.timeout(connect_timeout):
+                    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+            except TimeoutError:
+                raise ConnectFailed(f"{shown}: no connection within {connect_timeout or timeout} s") from None
             except OSError as error:
-                raise ConnectFailed(f"{url}: {error.strerror or error}") from None
+                raise ConnectFailed(f"{shown}: {error.strerror or error}") from None
             try:
                 writer.write(
                     _pack(method, parts.netloc, _target(parts.path, parts.query), body, headers or {})
                 )
-                return await _read(reader, url, method, max_body)
+                return await _read(reader, shown, max_body)
             except OSError as error:
-                raise ConnectionLost(f"{url}: {error}") from None
+                raise ConnectionLost(f"{shown}: {error}") from None
             finally:
                 writer.transport.abort()
     except TimeoutError:
-        raise ConnectFailed(f"{url}: no answer within {timeout} s") from None
+        raise ConnectFailed(f"{shown}: no answer within {timeout} s") from None
 
 
 def _target(path: str, query: str) -> str:
@@ -118,7 +127,7 @@ class _Collector:
         self.complete = True
 
 
-async def _read(reader: asyncio.StreamReader, url: str, method: str, max_body: int) -> Answer:
+async def _read(reader: asyncio.StreamReader, url: str, max_body: int) -> Answer:
     collector = _Collector(max_body)
     parser = httptools.HttpResponseParser(collector)
     size = 0

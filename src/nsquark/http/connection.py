@@ -36,8 +36,25 @@ class HttpConnection(asyncio.Protocol):
     """See the module. `deadline` is when the server calls `expire`; it looks each tick."""
 
     __slots__ = (
-        "_began", "_body", "_can_write", "_closing", "_limits", "_peer", "_reader", "_reading", "_running",
-        "_serial", "_server", "_transport", "_turn", "_unanswered", "_waiting", "_write_left", "deadline",
+        "_began",
+        "_body",
+        "_can_write",
+        "_closing",
+        "_gone",
+        "_left",
+        "_limits",
+        "_peer",
+        "_reader",
+        "_reading",
+        "_running",
+        "_serial",
+        "_server",
+        "_transport",
+        "_turn",
+        "_unanswered",
+        "_waiting",
+        "_write_left",
+        "deadline",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -58,6 +75,8 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = math.inf
         self._began = 0.0  # when a read first ended within the request under way
         self._write_left = 0  # unsent bytes when `deadline` was set for writing
+        self._left = False  # the client has closed its side
+        self._gone: asyncio.Future[None] | None = None  # of a handler that waits for that
 
     @property
     def peer(self) -> str:
@@ -69,6 +88,11 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._peer = "@"
         return self._peer
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """What it comes and goes through, while it is open."""
+        return self._transport
 
     # Called by the transport.
 
@@ -83,6 +107,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting.clear()
         self._unanswered.clear()
         self._wake_body()
+        self._tell_gone()
         self._reader.close()
         self._server.closed(self)
 
@@ -104,9 +129,27 @@ class HttpConnection(asyncio.Protocol):
         """The client has said all it will. If it has answers coming, it may still be there to read them."""
         self._reader.end()
         self._run()
+        self._tell_gone()
         if not (self._waiting or self._unanswered):
             return False
         return self._transport is not None and self._transport.can_write_eof()  # TLS has no half-closing
+
+    def _tell_gone(self) -> None:
+        self._left = True
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def wait_until_gone(self, seconds: float) -> bool:
+        """Wait, at most so long, for the client to close its side; whether it did."""
+        if not self._left:
+            self._gone = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait_for(self._gone, seconds)
+            except TimeoutError:
+                pass
+            finally:
+                self._gone = None
+        return self._left
 
     def pause_writing(self) -> None:
         self._can_write = False

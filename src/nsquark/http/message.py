@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 
@@ -65,9 +65,21 @@ class Sent(Response):
 class HttpError(NsquarkError):
     """Raised by a handler to answer with NSQ's error JSON, and further fields if there is more to say."""
 
-    def __init__(self, status: int, message: str, details: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        details: Mapping[str, object] | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(f"{status} {message}")
-        self.response = v1_json({"message": message, **(details or {})}, status)
+        self.response = v1_json({"message": message, **(details or {})}, status, headers)
+
+
+class Receiver(Protocol):
+    """Whoever is told when a response is there."""
+
+    def answer(self, request: Request, response: Response) -> None: ...
 
 
 class PendingResponse:
@@ -81,7 +93,7 @@ class PendingResponse:
 
     def __init__(self) -> None:
         self._response: Response | None = None
-        self._connection: HttpConnection | None = None
+        self._connection: Receiver | None = None
         self._request: Request | None = None
 
     def resolve(self, response: Response) -> None:
@@ -92,7 +104,7 @@ class PendingResponse:
         if self._connection is not None and self._request is not None:
             self._connection.answer(self._request, response)
 
-    def attach(self, connection: HttpConnection, request: Request) -> Response | None:
+    def attach(self, connection: Receiver, request: Request) -> Response | None:
         """Called by the connection: the response if it is there already, else it will be told."""
         if self._response is None:
             self._connection, self._request = connection, request
@@ -171,6 +183,10 @@ class Request:
         if self.http_connection is None:
             raise ConnectionLost("there is no connection")
         return await self.http_connection.open_body(self, response)
+
+    async def wait_until_gone(self, seconds: float) -> bool:
+        """Wait, at most so long, for the client to close its side; whether it did."""
+        return self.http_connection is None or await self.http_connection.wait_until_gone(seconds)
 
     @property
     def peer(self) -> str:

@@ -18,6 +18,7 @@ from nsquark.http.query import parse_query, unescape
 
 Answer: TypeAlias = Response | PendingResponse | Awaitable[Response]
 Handler: TypeAlias = Callable[[Request], Answer]
+Guard: TypeAlias = Callable[[str, Handler], Handler]
 
 # What a request may send to a route that takes no body: it is read and thrown away, as Go does.
 MAX_IGNORED_BODY = 256 * 1024
@@ -85,7 +86,9 @@ BAD_REQUEST = fixed_route(plain_text(400, "400 Bad Request"), logged=False)
 class Router:
     """A table of routes. Build it once; `resolve` remembers what it found."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        """`guard` is given each route's `access` and handler, and gives the handler to use."""
+        self._guard = guard
         self._static: dict[str, dict[str, Route]] = {}  # path → method → route
         self._prefixes: dict[str, dict[str, Route]] = {}  # path up to the argument → method → route
         self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
@@ -100,12 +103,15 @@ class Router:
         max_body: int | None = None,
         too_big: str = "BODY_TOO_BIG",
         logged: bool = True,
+        access: str = "",
     ) -> None:
         """Route `method path` to the handler; `/config/<opt>` gives it one segment as `request.argument`.
 
         With `max_body` the handler gets bodies up to that size, and longer ones are answered 413 `too_big`
-        before they are read; without it a body is ignored.
+        before they are read; without it a body is ignored. `access` says to the guard who may.
         """
+        if self._guard is not None:
+            handler = self._guard(access, handler)
         prefix, bracket, _ = path.partition("<")
         table = self._prefixes if bracket else self._static
         table.setdefault(prefix, {})[method] = Route(handler, max_body, v1_error(413, too_big), logged)
@@ -185,6 +191,17 @@ class Router:
             if method in routes and known.lower() == clean[:at].lower() and clean[at:]:
                 return known + clean[at:]
         return None
+
+
+class OneAnswer(Router):
+    """Answers whatever is asked for with the same."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self._route = fixed_route(response)
+
+    def _resolve(self, method_bytes: bytes, uri: bytes) -> Target:
+        return Target(method_bytes, uri, self._route, "", None)
 
 
 def _origin_form(uri: bytes) -> bytes:

@@ -10,6 +10,7 @@ from nsquark.flags import StartError, report
 from nsquark.version import NSQ_VERSION, VERSION
 
 from . import options as nsqd_options
+from .certificates import Certificates
 from .data_path import lock_data_path
 from .server import Server
 
@@ -27,15 +28,15 @@ def main() -> int:
             return 0
         log_prefix = options.log_prefix
         lock_data_path(options.data_path)
-        nsqd_options.validate(options)
-        _refuse_missing(options)
+        certificates = Certificates(options)
+        nsqd_options.validate(options, certificates.load_server, certificates.load_client)
         process.allow_many_files()
         logs.set_up(options.log_prefix, options.log_level)
         logger.info("%s", VERSION_LINE)
         logger.info("ID: %d", options.node_id)
         for warning in options.warnings:
             logger.warning("%s", warning)
-        process.run(_serve(options))
+        process.run(_serve(options, certificates))
     except StartError as error:
         logs.flush()
         return report(error, log_prefix)
@@ -43,23 +44,13 @@ def main() -> int:
     return 0
 
 
-def _refuse_missing(options: nsqd_options.Options) -> None:
-    """What is accepted as a flag and not built yet must not be taken for granted."""
-    refused: tuple[tuple[str, object], ...] = (
-        ("--tls-cert", options.tls_cert),
-        ("--tls-key", options.tls_key),
-        ("--auth-http-address", options.auth_http_address),
-    )
-    for flag, given in refused:
-        if given:
-            raise StartError(f"failed to instantiate nsqd - {flag} is not supported by nsquark {VERSION} yet")
-
-
-async def _serve(options: nsqd_options.Options) -> None:
+async def _serve(options: nsqd_options.Options, certificates: Certificates) -> None:
     process.collect_seldom()
     stop = process.stop_signal()
-    server = Server(options)  # says that it listens, so signals must be in good hands by now
+    server = Server(options, certificates)  # says that it listens, so signals must be in good hands by now
     await server.start()
+    if certificates.offered:
+        process.on_hangup(server.reload)
     await stop.wait()
     logger.info("NSQ: stopping subsystems")
     await server.stop()

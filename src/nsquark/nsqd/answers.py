@@ -59,7 +59,8 @@ class Answers:
         self._write = write
         self.write_now = write_now or write
         self._end = end
-        self.queue: deque[Answer | bytes] = deque()  # bytes are ready and wait for an Answer before them
+        # Bytes are ready and wait for an Answer before them; so does a step, to be taken when it is its turn.
+        self.queue: deque[Answer | bytes | Callable[[], None]] = deque()
         self.ended = False  # the last answer is said, though it may still be in the queue
         self.closed = False  # nothing is handed over any more
 
@@ -70,6 +71,18 @@ class Answers:
         self.ended = last
         self.queue.append(data)
         self.flush()
+
+    def say_then(self, data: bytes, step: Callable[[], None]) -> None:
+        """An answer, and what to do when it and all before it are handed over."""
+        if self.ended:
+            return
+        self.queue += (data, step)
+        self.flush()
+
+    def write_through(self, write: Callable[[bytes], None], write_now: Callable[[bytes], None]) -> None:
+        """What is handed over from here on goes another way."""
+        self._write = write
+        self.write_now = write_now
 
     def expect(self, error: type[ProtocolError], count: int = 1) -> Answer:
         """Keep a place for the answer to `count` publishes."""
@@ -94,12 +107,22 @@ class Answers:
                     break
             elif type(first) is bytes:
                 ready.append(first)
+            else:
+                self._hand_over(ready)
+                ready = []
+                queue.popleft()
+                if not self.closed:
+                    first()  # type: ignore[operator]  # neither of the two above
+                continue
             queue.popleft()
         if self.closed:
             return
-        data = ready[0] if len(ready) == 1 else b"".join(ready)
-        if data:
-            self._write(data)
+        self._hand_over(ready)
         if self.ended and not queue:
             self.closed = True
             self._end()
+
+    def _hand_over(self, ready: list[bytes]) -> None:
+        data = ready[0] if len(ready) == 1 else b"".join(ready)
+        if data and not self.closed:
+            self._write(data)

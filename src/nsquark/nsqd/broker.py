@@ -15,21 +15,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from nsquark.layers import Handshakes
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
+from .certificates import Certificates
 from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
 from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
+from .staging import SWEEP_INTERVAL, Staging
 from .syncer import Syncer
 from .timers import Timers
 from .topic import Topic
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from .auth_servers import AuthServers
+    from .client_auth import ClientAuth
     from .connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -70,11 +75,23 @@ def topic_name(directory: str) -> str:
 
 
 class Broker:
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loop: asyncio.AbstractEventLoop,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.options = options
+        self.certificates = certificates or Certificates(options)
+        self.handshakes = Handshakes()
+        self.auth_servers: AuthServers | None = None
+        if options.auth_http_address:
+            from .auth_servers import AuthServers
+
+            self.auth_servers = AuthServers(options, self.certificates)
         self.start_time = time.time()
         self.hostname = os.uname().nodename
-        self.tcp_port = self.http_port = 0
+        self.tcp_port = self.http_port = self.https_port = 0
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
         self._health = Health()
@@ -91,6 +108,7 @@ class Broker:
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
+        self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
 
     # ---- the data directory
@@ -117,8 +135,10 @@ class Broker:
                 channel = topic.channels[channel_name]
                 channel.paused, channel.max_attempts = told.paused, told.max_attempts
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self.staging.load()
         self._every(self.options.sync_timeout, self._sync)
         self._every(TRIM_INTERVAL, self._trim)
+        self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
@@ -187,6 +207,16 @@ class Broker:
     def announce(self, topic: str, channel: str = "") -> None:
         """Tell the lookupds that a topic or a channel has come or gone."""
         self.lookup.changed(topic, channel)
+
+    # ---- clients
+
+    def client_auth(self, expire: Callable[[], None]) -> ClientAuth | None:
+        """What keeps a new connection to what it may do; None where everybody may do everything."""
+        if self.auth_servers is None:
+            return None
+        from .client_auth import ClientAuth
+
+        return ClientAuth(self.auth_servers, expire)
 
     # ---- metadata
 
@@ -272,6 +302,7 @@ class Broker:
     async def stop_saving(self) -> None:
         """Let the metadata be written no more but by `close`."""
         self.stopping = True
+        await self.staging.stop()
         if self._saving is not None:
             await asyncio.wait([self._saving])
         await asyncio.sleep(0)  # connections that were closed just now hear of it

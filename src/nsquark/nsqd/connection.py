@@ -4,18 +4,18 @@ The parser says what came, a handler per command (`exec_pub`, found by the comma
 channel keep the rest. What the client is owed goes out in order through `Answers`; messages and heartbeats
 may come between.
 
-Upgrades (TLS, snappy, deflate) have their place in `_identify`: they replace `_write`, through which every
-byte goes out, and what feeds the parser.
+Upgrades (TLS, snappy, deflate) put `layers.Layers` between the transport and the connection, which then
+writes to it and is fed by it. While one is made, and while an auth server is asked, nothing more is parsed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from nsquark.errors import (
     ConnectionLost,
     DpubFailed,
     FinFailed,
+    IdentifyFailed,
     Invalid,
     MpubFailed,
     ProtocolError,
@@ -33,9 +34,11 @@ from nsquark.errors import (
     ReqFailed,
     SubFailed,
     TouchFailed,
+    Unauthorized,
 )
 from nsquark.gotext import quote
 from nsquark.kernel import Buffer
+from nsquark.layers import Layers, send_at_once
 from nsquark.names import parse_name
 from nsquark.wire import (
     AUTH_BODY,
@@ -47,6 +50,7 @@ from nsquark.wire import (
     PUB_BODY,
     Body,
     CommandParser,
+    Event,
     Fins,
     Line,
     Mpub,
@@ -57,12 +61,14 @@ from nsquark.wire import (
 )
 
 from .answers import Answers
+from .auth import Ask
 from .channel import Channel
 from .in_flight import Consumer
-from .negotiation import DEFAULT_HEARTBEAT, Settings
+from .negotiation import DEFAULT_HEARTBEAT, Settings, Upgrades
 from .timers import NEVER, Timers
 
 if TYPE_CHECKING:
+    from .auth_servers import Credentials
     from .broker import Broker
     from .topic import Topic
 
@@ -79,11 +85,11 @@ _UINT64 = 1 << 64
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_answers", "_beats_at", "_body", "_broker", "_eof", "_fd", "_linger", "_parser", "_paused_at",
-        "_pub_line", "_pub_topic", "_reading", "_run_topic", "_settings", "_shared", "_shared_view",
-        "_timers", "_transport", "_waiting_since", "_write", "channel", "client_id", "connect_time",
-        "consumer", "deflate", "hostname", "pub_counts", "remote_address", "snappy", "state", "tls",
-        "user_agent", "wakes_at",
+        "_answers", "_beats_at", "_body", "_broker", "_busy", "_eof", "_linger", "_needs_tls", "_parser",
+        "_paused_at", "_pub_line", "_pub_topic", "_query", "_reading", "_run_topic", "_settings", "_shared",
+        "_shared_view", "_timers", "_transport", "_upgrading", "_waiting_since", "_write", "auth", "channel",
+        "client_id", "connect_time", "consumer", "deflate", "hostname", "layers", "pub_counts",
+        "remote_address", "snappy", "state", "tls", "user_agent", "wakes_at",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, timers: Timers, shared: bytearray) -> None:
@@ -94,7 +100,6 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = CommandParser(shared, options.max_msg_size, options.max_body_size)
         self._settings = Settings.default(options)
         self._transport: asyncio.Transport
-        self._fd = -1
         self._write: Callable[[Buffer], None]
         self._answers: Answers
         self._body: Callable[[memoryview], None] | None = None
@@ -104,6 +109,10 @@ class Connection(asyncio.BufferedProtocol):
         self._shared = shared
         self._shared_view = memoryview(shared)
         self._reading = True
+        self._busy = False  # with something that must end before more is parsed
+        self._upgrading = False
+        self._query: asyncio.Task[None] | None = None
+        self._needs_tls = bool(options.tls_required)  # before anything but an IDENTIFY
         self._eof = False
         self._paused_at = 0
         self._linger: asyncio.TimerHandle | None = None
@@ -115,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id = self.hostname = self.user_agent = self.remote_address = ""
         self.connect_time = time.time()
         self.deflate = self.snappy = self.tls = False
+        self.layers: Layers | None = None
+        self.auth = broker.client_auth(self._auth_expired)
         self.pub_counts: defaultdict[str, int] = defaultdict(int)
 
     @property
@@ -125,9 +136,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
-        self._fd = transport.get_extra_info("socket").fileno()
         self._write = transport.write
-        self._answers = Answers(transport.write, self._end, self._write_now)
+        write_now = partial(send_at_once, transport, transport.get_extra_info("socket").fileno())
+        self._answers = Answers(transport.write, self._end, write_now)
         transport.set_write_buffer_limits(HIGH_WATER)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
@@ -151,6 +162,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timers.cancel(self)
         if self._linger is not None:
             self._linger.cancel()
+        if self._query is not None:
+            self._query.cancel()
+        if self.auth is not None:
+            self.auth.close()
         self._leave()
         logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
 
@@ -159,20 +174,6 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.ended = self._answers.closed = True
         if self.channel is not None and self.consumer is not None:
             self.channel.remove_consumer(self.consumer)
-
-    def _write_now(self, data: bytes) -> None:
-        """Send without waiting for the end of the loop's turn, if nothing else is on its way."""
-        transport = self._transport
-        if not transport.is_closing() and not transport.get_write_buffer_size():
-            # The descriptor is the connection's until connection_lost, and is_closing is true before that.
-            try:
-                sent = os.write(self._fd, data)
-            except OSError:
-                sent = 0  # full or broken: the transport finds out
-            if sent == len(data):
-                return
-            data = data[sent:]
-        transport.write(data)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._run_topic is not None or self._answers.ended:
@@ -206,19 +207,13 @@ class Connection(asyncio.BufferedProtocol):
                 event = parser.next_event()
                 if event is None:
                     return
-                if type(event) is Pubs:
-                    self._publish_run(event)
-                elif type(event) is Fins:
-                    self._finish(event)
-                elif type(event) is Line:
-                    self._dispatch(event.params)
-                elif type(event) is Mpub:
-                    self._publish_mpub(event)
-                elif type(event) is Body:
-                    self._take_body(event.data)
+                self._handle(event)
                 self._waiting_since = monotonic_ns()
         except ProtocolError as error:
             self._fail(error)
+        except Ask as ask:
+            assert event is not None
+            self._wait_for_auth(ask, parser.keep(event))
         except ConnectionLost as error:
             logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, error)
             self.close()
@@ -228,10 +223,32 @@ class Connection(asyncio.BufferedProtocol):
                 parser.let_go()  # of nothing: the loop has ended with everything understood
                 self._run_topic = topic
 
+    def _handle(self, event: Event) -> None:
+        if type(event) is Pubs:
+            self._publish_run(event)
+        elif type(event) is Fins:
+            self._finish(event)
+        elif type(event) is Line:
+            self._dispatch(event.params)
+        elif type(event) is Mpub:
+            self._publish_mpub(event)
+        elif type(event) is Body:
+            self._take_body(event.data)
+
     def _check_unread(self) -> None:
-        if self._reading and self._transport.get_write_buffer_size() > UNREAD_ANSWERS:
+        if self._transport.get_write_buffer_size() > UNREAD_ANSWERS:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading:
             self._reading = False
             self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        """Unless something else speaks against it."""
+        if not self._reading and not self._busy and not self._paused_at and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         self._eof = True
@@ -254,9 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.consumer is not None and self.channel is not None:
             self.consumer.writable = True
             self.channel.has_room(self.consumer)
-        if not self._reading:
-            self._reading = True
-            self._transport.resume_reading()
+        self._resume_reading()
 
     # ---- the end of a connection
 
@@ -303,9 +318,11 @@ class Connection(asyncio.BufferedProtocol):
             logger.info("PROTOCOL(V2): [%s] closing: it does not read", self.remote_address)
             self.abort()
             return
+        if self._busy:
+            self._waiting_since = now  # for ourselves
         deadline = self._waiting_since + 2 * interval
         if now >= self._beats_at:
-            if self._parser.greeted and not self._paused_at and not self._answers.ended:
+            if self._may_beat():
                 self._write(HEARTBEAT)
             self._beats_at = now + interval
         if now >= deadline:
@@ -318,10 +335,17 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._timers.schedule(self, min(self._beats_at, deadline))
 
+    def _may_beat(self) -> bool:
+        return (
+            self._parser.greeted and not self._paused_at and not self._answers.ended and not self._upgrading
+        )
+
     # ---- commands
 
     def _dispatch(self, params: list[bytes]) -> None:
         handler = HANDLERS.get(params[0])
+        if self._needs_tls and params[0] != b"IDENTIFY":
+            self._refuse_plain(params[0])
         if handler is None:
             raise Invalid(b"invalid command " + params[0])
         try:
@@ -331,10 +355,12 @@ class Connection(asyncio.BufferedProtocol):
                 raise
             self._fail(error)
 
+    def _refuse_plain(self, command: bytes) -> None:
+        raise Invalid(b"cannot " + command + b" in current state (TLS required)")
+
     def _take_body(self, data: memoryview) -> None:
-        handler, self._body = self._body, None
-        assert handler is not None
-        handler(data)
+        assert self._body is not None
+        self._body(data)
 
     def exec_identify(self, params: list[bytes]) -> None:
         if self.state != INIT:
@@ -348,12 +374,55 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id, self.hostname, self.user_agent = asked.client_id, asked.hostname, asked.user_agent
         logger.info("PROTOCOL(V2): [%s] %s", self.remote_address, asked)
         self._settings.apply(asked, options)
+        upgrades = Upgrades.negotiate(asked, options, self._broker.certificates.offered)
+        if upgrades.any and self.layers is not None:
+            raise IdentifyFailed("IDENTIFY failed the connection is upgraded already")
         interval = self._settings.heartbeat_interval
         self._timers.cancel(self)
         if interval:
             self._beats_at = monotonic_ns() + round(interval * 1e9)
             self._timers.schedule(self, self._beats_at)
-        self._answers.say(pack_response(self._settings.pack(options)) if asked.feature_negotiation else OK)
+        if not asked.feature_negotiation:
+            self._answers.say(OK)
+            return
+        answer = pack_response(self._settings.pack(options, upgrades))
+        if not upgrades.any:
+            self._answers.say(answer)
+            return
+        self._busy = self._upgrading = True
+        self._pause_reading()
+        self._parser.let_go()  # what came behind the IDENTIFY is of neither protocol
+        self._answers.say_then(answer, partial(self._upgrade, upgrades))
+
+    # ---- upgrades, see upgrade.py
+
+    def _upgrade(self, upgrades: Upgrades) -> None:
+        from .upgrade import upgrade
+
+        upgrade(self, self._transport, self._broker, upgrades)
+
+    def write_through(self, layers: Layers) -> None:
+        self.layers = self._transport = layers
+        self._write = layers.write
+        self._answers.write_through(layers.write, layers.write_now)
+
+    def upgraded(self, upgrades: Upgrades) -> None:
+        self.tls, self.snappy, self.deflate = upgrades.tls, upgrades.snappy, upgrades.deflate
+        self._needs_tls = self._needs_tls and not self.tls
+        self._upgrading = False
+        self._go_on()
+
+    def upgrade_failed(self, error: ProtocolError) -> None:
+        self._fail(error)
+
+    def _go_on(self) -> None:
+        """What had to end before more is parsed has ended."""
+        self._busy = False
+        self._waiting_since = monotonic_ns()
+        self._parse(0)  # what was read meanwhile
+        self._resume_reading()
+
+    # ---- authorization, see client_auth.py
 
     def exec_auth(self, params: list[bytes]) -> None:
         if self.state != INIT:
@@ -364,7 +433,49 @@ class Connection(asyncio.BufferedProtocol):
         self._body = self._auth
 
     def _auth(self, body: memoryview) -> None:
-        raise AuthDisabled("AUTH disabled")
+        auth = self.auth
+        if auth is not None and auth.authed:
+            raise Invalid("AUTH already set")
+        if auth is None:
+            raise AuthDisabled("AUTH disabled")
+        raise Ask(self._credentials(bytes(body)), self._authed)
+
+    def _credentials(self, secret: bytes) -> Credentials:
+        from .auth_servers import Credentials
+
+        peer = self._transport.get_extra_info("peername")
+        tls = self.layers.tls if self.layers is not None else None
+        name = tls.common_name if tls is not None else ""
+        return Credentials(secret, str(peer[0]) if isinstance(peer, tuple) else "", self.tls, name)
+
+    def _wait_for_auth(self, ask: Ask, event: Event) -> None:
+        """Ask; then comes the event again, unless it is known what comes, and what was read behind it."""
+        self._busy = True
+        self._pause_reading()
+        then = ask.then or partial(self._handle, event)
+        self._query = asyncio.get_running_loop().create_task(self._ask(ask.who, then))
+
+    async def _ask(self, who: Credentials | None, then: Callable[[], None]) -> None:
+        assert self.auth is not None
+        try:
+            await self.auth.query(who)
+            if not self._answers.ended:
+                then()
+        except ProtocolError as error:
+            self._fail(error)
+        self._query = None
+        self._go_on()
+
+    def _authed(self) -> None:
+        assert self.auth is not None
+        if not self.auth.authed:
+            raise Unauthorized("AUTH no authorizations found")
+        self._answers.say(pack_response(self.auth.pack()))
+
+    def _auth_expired(self) -> None:
+        """The next publish takes the long way, on which it is checked."""
+        self._run_topic = None
+        self._pub_line = b"\n"
 
     def exec_sub(self, params: list[bytes]) -> None:
         options = self._broker.options
@@ -379,6 +490,8 @@ class Connection(asyncio.BufferedProtocol):
             raise BadTopic(f"SUB topic name {_quoted(params[1])} is not valid")
         if channel_name is None:
             raise BadChannel(f"SUB channel name {_quoted(params[2])} is not valid")
+        if self.auth is not None:
+            self.auth.check("SUB", topic_name, channel_name)
         channel = self._open_topic("SUB", topic_name).channel(channel_name)
         limit = options.max_channel_consumers
         if 0 < limit <= len(channel.consumers):
@@ -421,7 +534,13 @@ class Connection(asyncio.BufferedProtocol):
     # ---- publishing
 
     def _topic_of(self, command: str, params: list[bytes]) -> Topic:
-        return self._open_topic(command, self._topic_name(command, params))
+        """The topic to publish to, for a client that may."""
+        if self._needs_tls:
+            self._refuse_plain(params[0])
+        name = self._topic_name(command, params)
+        if self.auth is not None:
+            self.auth.check(command, name)
+        return self._open_topic(command, name)
 
     def _open_topic(self, command: str, name: str) -> Topic:
         try:
@@ -470,7 +589,10 @@ class Connection(asyncio.BufferedProtocol):
         self._body = lambda body: self._publish(name, body, delay, DpubFailed)
 
     def _publish(self, name: str, body: memoryview, delay_ms: int, error: type[ProtocolError]) -> None:
-        topic = self._open_topic("DPUB" if error is DpubFailed else "PUB", name)
+        command = "DPUB" if error is DpubFailed else "PUB"
+        if self.auth is not None:
+            self.auth.check(command, name)
+        topic = self._open_topic(command, name)
         self.pub_counts[topic.name] += 1
         topic.publish([body], delay_ms / 1000, self._answers.expect(error))
 
@@ -496,6 +618,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _held(self, command: str) -> tuple[Channel, Consumer]:
         if self.state not in (SUBSCRIBED, CLOSING) or self.channel is None or self.consumer is None:
+            if self._needs_tls:
+                self._refuse_plain(command.encode())
             raise Invalid(f"cannot {command} in current state")
         return self.channel, self.consumer
 

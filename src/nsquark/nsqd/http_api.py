@@ -39,8 +39,11 @@ from .channel import Channel
 from .http_arguments import argument, find_channel, find_topic
 from .http_channel import ChannelApi
 from .http_config import ConfigApi
+from .http_guard import HttpGuard
+from .http_lease import LeaseApi
 from .http_log import LogApi
 from .http_peek import PeekApi
+from .http_staging import add_staging_routes
 from .metrics import Metrics
 from .topic import Topic
 
@@ -59,35 +62,42 @@ def router(broker: Broker) -> Router:
     options = broker.options
     api = HttpApi(broker)
     config = ConfigApi(options, broker.lookup.set_addresses)
-    table = Router()
-    table.add("GET", "/ping", api.ping)
-    table.add("GET", "/info", api.info)
-    table.add("GET", "/stats", api.stats)
-    table.add("GET", "/metrics", Metrics(broker).get)
-    table.add("GET", "/openapi.yaml", api.openapi)
+    table = Router(HttpGuard(broker.auth_servers) if options.http_auth and broker.auth_servers else None)
+    max_msg, max_body = options.max_msg_size, options.max_body_size
+    # `access` is who may with --http-auth, see http_guard.py
+    table.add("GET", "/ping", api.ping, access="anybody")
+    table.add("GET", "/info", api.info, access="known")
+    table.add("GET", "/stats", api.stats, access="known")
+    table.add("GET", "/metrics", Metrics(broker).get, access="known")
+    table.add("GET", "/openapi.yaml", api.openapi, access="anybody")
     for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
-        table.add("POST", path, api.pub, max_body=options.max_msg_size, too_big="MSG_TOO_BIG", logged=False)
+        table.add(
+            "POST", path, api.pub, max_body=max_msg, too_big="MSG_TOO_BIG", logged=False, access="publish"
+        )
     for path in ("/mpub", "/mput"):
-        table.add("POST", path, api.mpub, max_body=options.max_body_size, logged=False)
+        table.add("POST", path, api.mpub, max_body=max_body, logged=False, access="publish")
     log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker)
-    for verb in ("create", "delete", "empty", "pause", "unpause"):
-        for thing in ("topic", "channel"):
-            handler = (
-                channel.create if (verb, thing) == ("create", "channel") else getattr(api, f"{thing}_{verb}")
-            )
-            table.add("POST", f"/{thing}/{verb}", handler)
+    for thing, access in (("topic", "publish"), ("channel", "subscribe")):
+        for verb in ("create", "delete", "empty", "pause", "unpause"):
+            creates = (thing, verb) == ("channel", "create")
+            handler = channel.create if creates else getattr(api, f"{thing}_{verb}")
+            table.add("POST", f"/{thing}/{verb}", handler, access=access)
             # Its name before NSQ 1.0, when a GET would do.
-            table.add("POST", f"/{verb}_{thing}", handler)
-            table.add("GET", f"/{verb}_{thing}", handler)
-    add_debug_routes(table)
-    table.add("GET", "/log/range", log.range)
-    table.add("GET", "/log/read", log.read)
-    table.add("GET", "/topic/peek", peek.topic)
-    table.add("GET", "/channel/peek", peek.channel)
+            table.add("POST", f"/{verb}_{thing}", handler, access=access)
+            table.add("GET", f"/{verb}_{thing}", handler, access=access)
+    table.add("GET", "/log/range", log.range, access="subscribe")
+    table.add("GET", "/log/read", log.read, access="subscribe")
+    table.add("GET", "/topic/peek", peek.topic, access="subscribe")
+    table.add("GET", "/channel/peek", peek.channel, access="subscribe")
     for verb in ("seek", "commit", "max_attempts", "redeliver"):
-        table.add("POST", f"/channel/{verb}", getattr(channel, verb))
-    table.add("GET", "/config/<opt>", config.get)
-    table.add("PUT", "/config/<opt>", config.put, max_body=options.max_msg_size, too_big="INVALID_VALUE")
+        table.add("POST", f"/channel/{verb}", getattr(channel, verb), access="subscribe")
+    table.add("POST", "/channel/lease", LeaseApi(broker).lease, access="subscribe")
+    add_staging_routes(table, broker)
+    table.add("GET", "/config/<opt>", config.get, access="known")
+    table.add(
+        "PUT", "/config/<opt>", config.put, max_body=max_msg, too_big="INVALID_VALUE", access="everything"
+    )
+    add_debug_routes(table)  # for those who may do everything
     return table
 
 

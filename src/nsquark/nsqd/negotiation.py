@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from nsquark.errors import BadBody
+from nsquark.errors import BadBody, IdentifyFailed
 from nsquark.version import NSQ_VERSION, VERSION
 from nsquark.wire import Identify
 
@@ -13,6 +13,7 @@ from .options import Options
 
 DEFAULT_HEARTBEAT = 30.0
 DEFAULT_BUFFER_SIZE = 16384
+DEFAULT_DEFLATE_LEVEL = 6
 _MIN_HEARTBEAT_MS = 1000
 _MIN_BUFFER_SIZE = 64
 _MIN_MSG_TIMEOUT_MS = 1000
@@ -20,6 +21,32 @@ _MIN_MSG_TIMEOUT_MS = 1000
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+@dataclass(slots=True, frozen=True)
+class Upgrades:
+    """What is put between the socket and the protocol after an IDENTIFY."""
+
+    tls: bool = False
+    deflate: bool = False
+    deflate_level: int = 6
+    snappy: bool = False
+
+    @classmethod
+    def negotiate(cls, asked: Identify, options: Options, tls_offered: bool) -> Upgrades:
+        """What is asked for and to be had. Raises IdentifyFailed for both compressions at once."""
+        negotiates = asked.feature_negotiation
+        deflate = negotiates and asked.deflate and options.deflate
+        snappy = negotiates and asked.snappy and options.snappy
+        if deflate and snappy:
+            raise IdentifyFailed("cannot enable both deflate and snappy compression")
+        level = asked.deflate_level if deflate and asked.deflate_level > 0 else DEFAULT_DEFLATE_LEVEL
+        tls = negotiates and asked.tls_v1 and tls_offered
+        return cls(tls, deflate, min(level, options.max_deflate_level), snappy)
+
+    @property
+    def any(self) -> bool:
+        return self.tls or self.deflate or self.snappy
 
 
 @dataclass(slots=True)
@@ -76,7 +103,7 @@ class Settings:
         elif msg_timeout != 0:
             raise BadBody(f"IDENTIFY msg timeout ({msg_timeout}) is invalid")
 
-    def pack(self, options: Options) -> bytes:
+    def pack(self, options: Options, upgrades: Upgrades) -> bytes:
         """The answer to an IDENTIFY with feature_negotiation."""
         return json.dumps(
             {
@@ -84,18 +111,19 @@ class Settings:
                 "version": NSQ_VERSION,
                 "max_msg_timeout": _ms(options.max_msg_timeout),
                 "msg_timeout": _ms(self.msg_timeout),
-                "tls_v1": False,
-                "deflate": False,
-                "deflate_level": min(6, options.max_deflate_level),
+                "tls_v1": upgrades.tls,
+                "deflate": upgrades.deflate,
+                "deflate_level": upgrades.deflate_level,
                 "max_deflate_level": options.max_deflate_level,
-                "snappy": False,
+                "snappy": upgrades.snappy,
                 "sample_rate": self.sample_rate,
-                "auth_required": False,
+                "auth_required": bool(options.auth_http_address),
                 "output_buffer_size": self.output_buffer_size,
                 "output_buffer_timeout": self.output_buffer_timeout_ms,
                 "topology_region": options.topology_region,
                 "topology_zone": options.topology_zone,
                 "nsquark_version": VERSION,
+                "http_port": options.broadcast_http_port,
             },
             separators=(",", ":"),
         ).encode()

@@ -169,6 +169,11 @@ class Options:
     auth_http_request_method: str = flag(
         STRING, "get", "HTTP method to use for auth server requests: get or post"
     )
+    http_auth: bool = flag(
+        BOOL,
+        False,
+        "demand authorization for the HTTP API, too: the secret of an AUTH as a bearer token",
+    )
     http_client_connect_timeout: float = flag(DURATION, 2.0, "timeout for HTTP connect")
     http_client_request_timeout: float = flag(DURATION, 5.0, "timeout for HTTP request")
 
@@ -180,6 +185,15 @@ class Options:
     sync_timeout: float = flag(DURATION, 2.0, "duration of time per fsync")
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
+    staged_max_bytes: int = flag(
+        INT, 10 << 30, "what may be staged at a time and not yet published, in bytes (0: no limit)"
+    )
+    staged_timeout: float = flag(
+        DURATION, 6 * 3600.0, "duration after which a staged batch that nobody touches is dropped"
+    )
+    staged_app_timeout: float = flag(
+        DURATION, 30 * 86400.0, "duration for which the last batch of a silent application is remembered"
+    )
     queue_scan_worker_pool_max: int = flag(
         INT, 4, "max concurrency for checking in-flight and deferred message timeouts"
     )
@@ -326,8 +340,8 @@ def validate(
 ) -> None:
     """Refuse, as StartError, what nsqd cannot run with; the first reason in NSQ's order is told.
 
-    The two callbacks load certificates where that order has them, and raise what they find wrong:
-    `build_tls` if there is a certificate or key, `build_client_tls` if there is a CA file.
+    The two callbacks load certificates where that order has them, and raise ValueError for what they find
+    wrong: `build_tls` if there is a certificate or key, `build_client_tls` if there is a CA file.
     """
     _require(1 <= options.max_deflate_level <= 9, "--max-deflate-level must be [1,9]")
     _require(0 <= options.node_id < 1024, "--node-id must be [0,1024)")
@@ -336,12 +350,12 @@ def validate(
         options.tls_required = TlsRequired.EVERYBODY
     tls = bool(options.tls_cert or options.tls_key)
     if tls and build_tls:
-        build_tls(options)
+        _build("TLS config", build_tls, options)
     _require(
         tls or not options.tls_required, "cannot require TLS client connections without TLS key and cert"
     )
     if options.tls_root_ca_file and build_client_tls:
-        build_client_tls(options)
+        _build("client TLS config", build_client_tls, options)
     _require(
         options.auth_http_request_method in ("get", "post"), "--auth-http-request-method must be post or get"
     )
@@ -371,6 +385,19 @@ def _validate_further(options: Options) -> None:
     _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
     _require(options.retention_bytes >= 0, "--retention-bytes must be >= 0")
     _require(options.retention_time >= 0, "--retention-time must be >= 0")
+    _require(
+        bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
+    )
+    _require(options.staged_max_bytes >= 0, "--staged-max-bytes must be >= 0")
+    _require(options.staged_timeout > 0, "--staged-timeout must be > 0")
+    _require(options.staged_app_timeout > 0, "--staged-app-timeout must be > 0")
+
+
+def _build(what: str, build: Callable[[Options], object], options: Options) -> None:
+    try:
+        build(options)
+    except ValueError as error:
+        raise StartError(f"failed to instantiate nsqd - failed to build {what} - {error}") from None
 
 
 def _require(condition: bool, otherwise: str) -> None:

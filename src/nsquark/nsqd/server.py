@@ -11,14 +11,17 @@ import time
 
 from nsquark.flags import StartError
 from nsquark.http import HttpServer
+from nsquark.layers import TlsFirst
 from nsquark.listeners import listen, port_of, serve, shown
 
 from . import http_api
 from .broker import Broker
+from .certificates import Certificates
 from .connection import Connection
+from .http_guard import tls_required
 from .memory import GC_PAUSES
 from .metadata import BadMetadata
-from .options import Options
+from .options import Options, TlsRequired
 from .statsd import Statsd
 from .timers import Timers
 
@@ -28,18 +31,25 @@ READ_BUFFER = 256 << 10
 
 
 class Server:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, certificates: Certificates | None = None) -> None:
         """Bind the sockets. Raises StartError."""
         self.options = options
+        self._certificates = certificates or Certificates(options)
         self._tcp = listen("nsqd", options.tcp_address, unix=True)
         self._http: socket.socket | None = None
         if options.http_address:
             self._http = listen("nsqd", options.http_address, unix=True)
+        self._https: socket.socket | None = None
+        if options.https_address and self._certificates.offered:
+            self._https = listen("nsqd", options.https_address)
         logger.info("TCP: listening on %s", shown(self._tcp))
         if self._http is not None:
             logger.info("HTTP: listening on %s", shown(self._http))
+        if self._https is not None:
+            logger.info("HTTPS: listening on %s", shown(self._https))
         self._servers: list[asyncio.AbstractServer] = []
         self._statsd: Statsd | None = None
+        self._http_servers: list[HttpServer] = []
 
     async def start(self) -> None:
         """Load the data and accept connections. Raises StartError."""
@@ -48,8 +58,9 @@ class Server:
         tcp_port = port_of(self._tcp)
         http_port = port_of(self._http) if self._http is not None else 0
         options.fill_in(max(tcp_port, 0), max(http_port, 0))
-        broker = self.broker = Broker(options, loop)
+        broker = self.broker = Broker(options, loop, self._certificates)
         broker.tcp_port, broker.http_port = tcp_port, http_port
+        broker.https_port = port_of(self._https) if self._https is not None else 0
         try:
             broker.load()
         except BadMetadata as error:
@@ -59,13 +70,27 @@ class Server:
         shared = bytearray(READ_BUFFER)
         timers = self._timers = Timers(loop, time.monotonic_ns)
         self._servers.append(await serve(lambda: Connection(broker, timers, shared), self._tcp))
+        api = http_api.router(broker)
         if self._http is not None:
-            self._http_server = HttpServer(http_api.router(broker))
-            self._servers.append(await serve(self._http_server.protocol, self._http))
+            closed = options.tls_required == TlsRequired.EVERYBODY
+            plain = HttpServer(tls_required(broker.https_port) if closed else api)
+            self._http_servers.append(plain)
+            self._servers.append(await serve(plain.protocol, self._http))
+        if self._https is not None:
+            secure = HttpServer(api)
+            self._http_servers.append(secure)
+            new_stream = self._certificates.new_stream
+            self._servers.append(
+                await serve(lambda: TlsFirst(secure.protocol(), broker.handshakes, new_stream), self._https)
+            )
         broker.lookup.set_addresses(options.lookupd_tcp_address)
         GC_PAUSES.watch()
         if options.statsd_address:
             self._statsd = Statsd(broker)
+
+    def reload(self) -> None:
+        """Read the certificates again."""
+        self._certificates.reload()
 
     async def stop(self) -> None:
         """Stop accepting, close every connection, store everything."""
@@ -87,8 +112,9 @@ class Server:
         await asyncio.sleep(0)  # so that the answers go out
         for connection in list(broker.connections):
             connection.abort()
-        if self._http is not None:
-            self._http_server.close()
+        for http_server in self._http_servers:
+            http_server.close()
+        broker.handshakes.close()
         await broker.stop_saving()
         self._timers.close()
         broker.close()

@@ -153,6 +153,14 @@ def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
         "snappy": connection.snappy,
         "user_agent": connection.user_agent,
     }
+    held = connection.auth.held if connection.auth is not None else None
+    if held is not None and held.entries:
+        told["authed"] = True
+        told |= {
+            key: value
+            for key, value in (("auth_identity", held.identity), ("auth_identity_url", held.identity_url))
+            if value
+        }
     published = [
         {"topic": name, "count": count}
         for name, count in connection.pub_counts.items()
@@ -160,8 +168,11 @@ def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
     ]
     if published:
         told["pub_counts"] = published
+    tls = connection.layers.tls if connection.layers is not None and connection.tls else None
     told["tls"] = connection.tls
-    told["tls_cipher_suite"] = told["tls_version"] = told["tls_negotiated_protocol"] = ""
+    told["tls_cipher_suite"] = tls.cipher_suite if tls is not None else ""
+    told["tls_version"] = tls.version if tls is not None else ""
+    told["tls_negotiated_protocol"] = ""
     told["tls_negotiated_protocol_is_mutual"] = connection.tls
     return told
 

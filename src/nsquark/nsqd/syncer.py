@@ -98,6 +98,27 @@ class Syncer:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(done, failure, time.monotonic_ns() - begin)
 
+    async def sync_now(self, topic: Topic) -> None:
+        """Return when everything the topic has committed is on the disk. Raises OSError.
+
+        Beside the fsyncs by `request`, whose pauses are no concern of who waits here.
+        """
+        fds, _ = topic.log.start_sync()
+
+        def work() -> None:
+            failure = None
+            for fd in fds:
+                try:
+                    os.fdatasync(fd)
+                except OSError as error:
+                    failure = error
+                finally:
+                    os.close(fd)
+            if failure is not None:
+                raise failure
+
+        await self.run(work)
+
     def sync_then_delete(self, fd: int, stale: Sequence[Path]) -> None:
         """fsync and close a new file; only then delete those it replaces."""
 

@@ -64,6 +64,7 @@ class Topic:
         self.consumers = 0  # of all channels
         self.publish_times = Histogram()  # from its arrival until it is in the log
         self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
+        self.holds: dict[object, int] = {}  # who wants the log kept from which position on
         self._published_at = 0  # when the first of what is not committed came
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
@@ -182,6 +183,14 @@ class Topic:
         if due:
             self._held.append(Deferred(first, len(bodies), due))
         self._added(len(bodies), size, receipt)
+
+    def publish_reserved(self, mpub: Mpub, first_id: int, due: int, receipt: Receipt) -> None:
+        """Add messages with ids that the log has reserved for them, deliverable from `due` (0: at once)."""
+        first = self.log.end + self.log.pending
+        size = self.log.add_reserved(mpub.data, mpub.start, mpub.count, first_id, self._clock(), due)
+        if due:
+            self._held.append(Deferred(first, mpub.count, due))
+        self._added(mpub.count, size, receipt)
 
     def _admit(self, count: int) -> int:
         """How many of `count` messages an ephemeral topic has room for while nobody takes them off it.
@@ -448,7 +457,7 @@ class Topic:
             for channel in self.channels.values():
                 # an ephemeral channel that is stuck may hold the two newest segments, not the disk
                 low = min(low, max(channel.low(), self.log.recent if channel.ephemeral else 0))
-            segments = self.log.trim(low, now)
+            segments = self.log.trim(min([low, *self.holds.values()]), now)
             if segments:
                 for segment in segments:
                     segment.close()

@@ -74,7 +74,7 @@ _U32 = struct.Struct("<I")
 
 
 class Snappy:
-    """The snappy framing format. Needs cramjam for the blocks inside (the extra `snappy`)."""
+    """The snappy framing format. Needs cramjam for the blocks inside."""
 
     def __init__(self) -> None:
         self._compress_block, self._decompress_block = _codec()
@@ -186,7 +186,7 @@ def _codec() -> tuple[Codec, Codec]:
     try:
         from cramjam import snappy
     except ImportError:
-        raise UsageError("snappy needs the package cramjam: pip install 'nsquark[snappy]'") from None
+        raise UsageError("snappy needs the package cramjam") from None
     return (
         lambda block: bytes(snappy.compress_raw(block)),
         lambda block: bytes(snappy.decompress_raw(block)),

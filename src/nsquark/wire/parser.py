@@ -150,6 +150,26 @@ class CommandParser:
             self.start = 0
             self.end = count
 
+    def keep(self, event: Event) -> Event:
+        """Put off what comes after `event`, the last one; gives the event with data of its own.
+
+        What was read and is not understood yet is kept; it goes on with `received(0)`.
+        """
+        if type(event) is Body:
+            event = Body(memoryview(bytes(event.data)))
+        elif type(event) is Pubs:
+            event = Pubs(self._data[event.start : self.start], 0, event.count, event.length)
+        elif type(event) is Mpub:
+            event = Mpub(bytes(memoryview(event.data)[event.start : self.start]), 0, event.count, event.line)
+        have = self.end - self.start
+        if not self._own and have:
+            own = bytearray(have + _FIRST_ROOM)
+            own[:have] = memoryview(self._data)[self.start : self.end]
+            self._data, self.start, self.end, self._own = own, 0, have, True
+        elif not have:
+            self.let_go()
+        return event
+
     def feed(self, data: bytes) -> None:
         """Copy bytes into the buffer, at most as many as it has room for."""
         self.get_buffer()[: len(data)] = data
