@@ -139,6 +139,26 @@ async def test_what_nsqd_refuses_fails_alone_and_the_rest_is_unknown() -> None:
             await third
 
 
+async def test_what_comes_right_after_a_refusal_waits_for_the_next_connection() -> None:
+    async with ScriptedNsqd() as nsqd, producer_to(nsqd) as producer:
+
+        def judge(peer: Peer) -> None:
+            if peer.bodies[-1] == b"bad":
+                peer.fail(b"E_BAD_TOPIC PUB topic name is not valid")
+                peer.writer.close()
+            else:
+                peer.respond()
+
+        nsqd.handlers["PUB"] = judge
+        for _ in range(3):
+            with pytest.raises(BadTopic):
+                await producer.publish("t", b"bad")
+            await producer.publish("t", b"good")
+            with pytest.raises(BadTopic):
+                await producer.publish_nowait("t", b"bad")
+            await producer.publish_nowait("t", b"good")
+
+
 async def test_a_server_that_failed_is_tried_again_if_asked_to() -> None:
     async with ScriptedNsqd() as nsqd, producer_to(nsqd) as producer:
         failures = 2

@@ -39,7 +39,8 @@ class Link:
 
         Raises ConnectFailed when we are refused; and when an attempt fails, unless `patient`.
         """
-        while self.connection is None:
+        # after an error the connection is there for a moment and takes nothing any more
+        while self.connection is None or not self.connection.open:
             if self._closed:
                 raise ConnectFailed(f"{self.address}: the producer was closed", permanent=True)
             if self._keeper is None or self._keeper.done():

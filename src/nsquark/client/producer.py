@@ -163,7 +163,7 @@ class Producer:
         if len(self._made) == 1:
             link = self._made[0]
             connection = link.connection
-            if connection is not None:
+            if connection is not None and connection.open:
                 if connection.unanswered >= self._max_pending:
                     raise PendingFull(f"{self._max_pending} publishes are unanswered")
                 deadline = connection.loop.time() + 10.0
@@ -205,7 +205,9 @@ class Producer:
             return None
         link = self._made[0]
         connection = link.connection
-        if connection is None or connection.clogged is not None or connection.unanswered >= self._max_pending:
+        if connection is None or not connection.open or connection.clogged is not None:
+            return None
+        if connection.unanswered >= self._max_pending:
             return None
         return link.ask(connection, command, size, connection.loop.time() + timeout)
 
