@@ -420,7 +420,8 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._raw.get_extra_info(name, default)
+        """What the transport below knows, but for its socket: what is written there goes past the layers."""
+        return default if name == "socket" else self._raw.get_extra_info(name, default)
 
     def _peer(self) -> str:
         return name_of(self._raw.get_extra_info("peername"))

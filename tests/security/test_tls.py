@@ -315,6 +315,21 @@ async def test_https_serves_what_http_does(
     assert json.loads(answer.rpartition(b"\r\n\r\n")[2])["topics"][0]["message_count"] == 3
 
 
+async def test_a_log_is_read_through_tls(
+    start: Callable[..., Nsqd], authority: Authority, tls_flags: list[str]
+) -> None:
+    """Large answers are written by threads, which must not go past the encryption."""
+    nsqd = start(*tls_flags)
+    async with await nsqd.connect() as client:
+        for number in range(4):
+            await client.mpub("t", [b"%d" % number * 1000] * 600)
+    _, plain = await nsqd.http("GET", "/log/read?topic=t&max_bytes=100000000")
+    request = b"GET /log/read?topic=t&max_bytes=100000000 HTTP/1.1\r\nHost: nsqd\r\nConnection: close\r\n\r\n"
+    answer = await https(nsqd, authority.client_context(), request)
+    assert answer.partition(b"\r\n\r\n")[2] == plain
+    assert len(plain) > 2_400_000
+
+
 async def test_https_wants_the_certificates_that_tcp_wants(
     start: Callable[..., Nsqd], tls_flags: list[str], authority: Authority
 ) -> None:

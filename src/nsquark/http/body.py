@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nsquark.http.connection import HttpConnection
 
 Buffer = bytes | bytearray | memoryview
+THROUGH_TRANSPORT = 64 << 10  # at a time: encrypting is the loop's work, and others want a turn
 Threads: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Does something in a thread, and gives what it returns."""
 
@@ -40,9 +41,10 @@ class BodyWriter:
         Raises ConnectionLost, and whatever `make` raises.
         """
         if self._fd < 0:
-            data = await run(make)
-            self._transport.write(data)
-            await self._drained()
+            data = memoryview(await run(make))
+            for start in range(0, len(data), THROUGH_TRANSPORT):
+                self._transport.write(data[start : start + THROUGH_TRANSPORT])
+                await self._drained()
             return len(data)
 
         size, rest = 0, memoryview(b"")
@@ -84,10 +86,15 @@ class BodyWriter:
             raise ConnectionLost("the connection is closed")
 
     async def _drained(self) -> None:
-        """Wait until the transport has sent everything."""
-        while not self._transport.is_closing():
-            if not self._transport.get_write_buffer_size():
-                return
+        """Wait until the transport, which pauses us while it has anything, has sent everything."""
+        while True:
+            await asyncio.sleep(0)  # many write at the end of the loop's turn
+            if self._transport.is_closing():
+                raise ConnectionLost("the connection is closed")
+            if self._connection.can_write:
+                if not self._transport.get_write_buffer_size():
+                    return
+                continue
             self._waiting = waiting = self._loop.create_future()
             try:
                 await asyncio.wait_for(waiting, self._patience)
@@ -95,13 +102,11 @@ class BodyWriter:
                 raise ConnectionLost("the client does not read") from None
             finally:
                 self._waiting = None
-        raise ConnectionLost("the connection is closed")
 
     async def begin(self, head: bytes) -> None:
         """Send the head, and have nothing left in the transport."""
         self._transport.set_write_buffer_limits(0)
         self._transport.write(head)
-        await asyncio.sleep(0)  # some transports write at the end of the loop's turn
         await self._drained()
 
     def wake(self) -> None:
@@ -119,7 +124,11 @@ class BodyWriter:
 
 
 def _duplicate(transport: asyncio.Transport) -> int:
-    """A descriptor of the transport's socket, which may be closed while a thread writes; -1 with TLS."""
-    if transport.get_extra_info("sslcontext") is not None:
+    """A descriptor of the transport's socket, which may be closed while a thread writes.
+
+    -1 where bytes must not go past the transport: with TLS, its own or that of layers, which show no socket.
+    """
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("sslcontext") is not None:
         return -1
-    return os.dup(transport.get_extra_info("socket").fileno())
+    return os.dup(socket.fileno())

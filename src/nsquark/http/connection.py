@@ -94,6 +94,11 @@ class HttpConnection(asyncio.Protocol):
         """What it comes and goes through, while it is open."""
         return self._transport
 
+    @property
+    def can_write(self) -> bool:
+        """Whether the transport takes more."""
+        return self._can_write
+
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
