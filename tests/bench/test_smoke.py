@@ -41,3 +41,8 @@ def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     output = run("daemon/compare.py", "--json", str(result))
     assert "MPUB of 200" in output
     assert json.loads(result.read_text())
+
+
+def test_the_security_benchmark_runs() -> None:
+    output = run("daemon/security.py")
+    assert "tls+deflate" in output
