@@ -31,6 +31,7 @@ class Figures:
     sub_per_s: float
     p50_us: float | None
     p99_us: float | None
+    max_us: float | None
 
 
 def compile_nsqload() -> None:
@@ -96,4 +97,5 @@ def _result(process: subprocess.Popen[str], timeout: float) -> Figures:
         sub_per_s=printed["sub_per_s"],
         p50_us=latency.get("p50"),
         p99_us=latency.get("p99"),
+        max_us=latency.get("max"),
     )

@@ -21,6 +21,7 @@ START_TIMEOUT = 20.0
 @dataclass(slots=True)
 class Server:
     port: int
+    http_port: int  # 0 if it has none
     process: subprocess.Popen[bytes]
 
     def rss(self) -> int:
@@ -39,11 +40,18 @@ class Server:
 
 
 @contextmanager
-def nsqd(executable: Path, flags: Sequence[str], data_parent: Path | None) -> Iterator[Server]:
-    """Run an nsqd with `flags` and an empty data path, made under `data_parent` and removed at the end."""
+def nsqd(
+    executable: Path, flags: Sequence[str], data_parent: Path | None, metadata: str = ""
+) -> Iterator[Server]:
+    """Run an nsqd with `flags` and a data path of its own, made under `data_parent` and removed at the end.
+
+    It is empty but for `metadata`, what nsqd.dat says: topics and channels to begin with.
+    """
     with tempfile.TemporaryDirectory(prefix="nsqd-bench-", dir=data_parent) as folder:
         data = Path(folder, "data")
         data.mkdir()
+        if metadata:
+            Path(data, "nsqd.dat").write_text(metadata)
         tcp, http = _free_ports(2)
         argv = [
             str(executable),
@@ -54,7 +62,7 @@ def nsqd(executable: Path, flags: Sequence[str], data_parent: Path | None) -> It
             "--log-level=error",
             *flags,
         ]
-        with _running(argv, tcp, Path(folder, "log")) as server:
+        with _running(argv, tcp, http, Path(folder, "log")) as server:
             yield server
 
 
@@ -64,7 +72,7 @@ def sink() -> Iterator[Server]:
     (port,) = _free_ports(1)
     with (
         tempfile.TemporaryDirectory(prefix="sink-bench-") as folder,
-        _running(load.command("sink", port), port, Path(folder, "log")) as server,
+        _running(load.command("sink", port), port, 0, Path(folder, "log")) as server,
     ):
         yield server
 
@@ -76,13 +84,13 @@ def version(executable: Path) -> str | None:
 
 
 @contextmanager
-def _running(argv: Sequence[str], port: int, log: Path) -> Iterator[Server]:
+def _running(argv: Sequence[str], port: int, http_port: int, log: Path) -> Iterator[Server]:
     """Raises LoadError, with the end of the server's log, if it does not listen or `with` ends in one."""
     with log.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT)
     try:
         _wait_until_listening(process, port)
-        yield Server(port, process)
+        yield Server(port, http_port, process)
     except LoadError as error:
         raise LoadError(f"{error}\n{log.read_text(errors='replace')[-1000:]}".strip()) from error
     finally:

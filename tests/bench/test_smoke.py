@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,28 @@ def test_the_lookupd_benchmark_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())["ours"]["lookup_p50"] > 0
 
 
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+def test_the_benchmark_of_pub_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "requests/s" in run("http/pub.py", "--json", str(result))
+    assert json.loads(result.read_text())["ours"] > 0
+
+
+def test_the_benchmark_of_pub_says_that_it_needs_wrk() -> None:
+    script = str(BENCH / "http/pub.py")
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=110, env={"PATH": "/nonexistent"}
+    )
+    assert done.returncode == 1
+    assert "needs `wrk`, which is not installed" in done.stderr
+
+
+def test_the_benchmark_of_stats_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "worst" in run("http/stats.py", "--json", str(result))
+    assert json.loads(result.read_text())["ours"]["/stats?format=json"]["answer_s"] > 0
+
+
 def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     output = run("daemon/compare.py", "--json", str(result))
@@ -46,3 +69,10 @@ def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
 def test_the_security_benchmark_runs() -> None:
     output = run("daemon/security.py")
     assert "tls+deflate" in output
+
+
+def test_the_client_benchmark_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    output = run("client/compare.py", "--json", str(result))
+    assert "times the rate" in output  # pynsq is always there to compare with
+    assert json.loads(result.read_text())["rates"]["nsquark consume"][0] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,8 +14,10 @@ from nsquark.http.client import BadStatus, request
 
 
 @asynccontextmanager
-async def answering(answer: bytes, close: bool = True) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that sends these bytes to whoever asks."""
+async def answering(
+    answer: bytes, close: bool = True, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that sends these bytes to whoever asks: its URL, and the heads of what it was asked."""
     got: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -24,9 +27,9 @@ async def answering(answer: bytes, close: bool = True) -> AsyncIterator[tuple[st
         if close:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", got
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}", got
     finally:
         server.close()
 

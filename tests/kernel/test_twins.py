@@ -249,6 +249,18 @@ def test_attempts_are_changed_in_a_copy(twin: ModuleType) -> None:
 
 
 @each_twin
+def test_timestamps_are_told_where_they_change(twin: ModuleType) -> None:
+    writer = twin.BatchWriter(0, 7)
+    for timestamp, bodies in [(5, [b"a", b"bb"]), (5, [b"c"]), (6, [b""]), (0, [b"d", b"e"])]:
+        writer.add_bodies(bodies, timestamp, 0)
+    data = writer.take()
+    frames = twin.gather(data, 0, len(data), 0, 100, 10**6)[0]
+    assert twin.timestamps(frames, 7) == [(7, 5), (10, 6), (11, 0)]
+    assert twin.timestamps(b"", 7) == []
+    assert twin.timestamps(memoryview(frames)[:33], 7) == []
+
+
+@each_twin
 def test_batches_are_walked_and_marked(twin: ModuleType) -> None:
     data = written(twin, [(0, [b"a"]), (5, [b"b", b"c"]), (0, [b"d"])])
     first, second, third = (0, 83, 1, 0, 0, 1, 0), (83, 118, 2, 1, 1, 1, 5), (201, 83, 1, 3, 3, 1, 0)
@@ -329,6 +341,34 @@ def test_mpub_is_packed(twin: ModuleType) -> None:
 
 
 # ---- what the tests are made of
+
+
+@each_twin
+@pytest.mark.parametrize("size", [1, 33, 34, 60, 10_000])
+def test_an_index_is_the_same_in_pieces(twin: ModuleType, size: int) -> None:
+    batches = [(0, [b"one", b"two"]), (5, [b"three"]), (0, [b"x" * 200, b"four"])]
+    data = written(twin, batches)
+    index, at, remaining, skip = b"", 0, 0, 1
+    for start in range(0, len(data), size):
+        piece = data[start : start + size + HEADER]
+        more, at, remaining, skip = twin.index_frames(
+            piece, size, at - start, remaining, start, skip, 4 - len(index) // 4
+        )
+        assert at >= 0
+        index, at = index + more, at + start
+    offsets = struct.unpack(f">{len(index) // 4}I", index)
+    assert offsets[0] == HEADER + FRAME + 3
+    sizes = [struct.unpack_from(">I", data, offset)[0] for offset in offsets]
+    bodies = [data[at + FRAME : at + 4 + size] for at, size in zip(offsets, sizes, strict=True)]
+    assert bodies == [b"two", b"three", b"x" * 200, b"four"]
+
+
+@each_twin
+def test_what_is_no_log_has_no_index(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"one", b"two"])])
+    assert twin.index_frames(b"NQB2" + data[4:], len(data), 0, 0, 0, 0, 9)[1] == -1
+    assert twin.index_frames(bytes(60), 60, 0, 1, 0, 0, 9)[1] == -1
+    assert twin.index_frames(data[:40], 40, 0, 0, 0, 0, 9)[1] == -1
 
 
 def told(each: Any) -> tuple[Any, ...]:
@@ -581,6 +621,7 @@ def test_the_twins_slice_and_copy_alike(draw: Draw, more: int) -> None:
 def test_the_twins_agree_on_frames(draw: Draw) -> None:
     frames = draw.kind(draw.mangled(draw.log()[HEADER:]))
     both("frame_ends", frames)
+    both("timestamps", frames, draw.choice([0, 1, LAST_ID - 100]))
     both("with_attempts", frames, draw.choice([-1, 0, 1, 255, 256, 65535, 65536, 70000]))
 
 
@@ -609,6 +650,18 @@ def test_the_twins_agree_on_find_message(draw: Draw) -> None:
 
 
 @agree
+@settings(max_examples=600)
+@given(SEEDS)
+def test_the_twins_agree_on_index_frames(draw: Draw) -> None:
+    data = draw.mangled(draw.log())
+    start, end = draw.span(data)
+    skip, want = draw.choice([0, 0, 1, 3]), draw.choice([0, 1, 4, 1000])
+    arguments = (end + draw.choice([0, 0, 50]), start, draw.choice([0, 0, 1, 9]), draw.choice([0, 7, 2**32]))
+    index, _, _, left = both("index_frames", draw.kind(data), *arguments, skip, want)
+    assert len(index) <= 4 * want
+    assert left <= skip
+
+
 @often
 @given(SEEDS)
 def test_the_twins_agree_on_what_a_client_reads(draw: Draw) -> None:
@@ -648,5 +701,157 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     both("gather", buffer, start, end, 1, 10, 1000)
     both("frame_ends", buffer)
     both("with_attempts", buffer, 3)
+    both("timestamps", buffer, 3)
     both("scan_batches", buffer, start, end, True, 100)
     both("find_message", buffer, start, end, 0)
+    both("index_frames", buffer, end, start, 0, 0, 0, 10)
+    both("index_frames", buffer, end, start, 3, 0, 0, 10)
+
+
+# ---- columns
+
+
+def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> tuple[bytes, bytes]:
+    """Two batches of these bodies, and their index."""
+    writer = pure.BatchWriter(10, 0xABC)
+    half = len(bodies) // 2
+    pieces = []
+    for some in (bodies[:half], bodies[half:]):
+        if some:
+            writer.add_bodies(some, stamp, 0)
+            pieces.append(writer.take())
+    data = b"".join(pieces)
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, len(bodies))
+    return data, index
+
+
+@each_twin
+def test_decode_frames_makes_columns(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"", b"three"])
+    offsets, bodies, times, ids = twin.decode_frames(data, index, True, True, True)
+    assert struct.unpack("<4i", offsets) == (0, 3, 3, 8)
+    assert bodies == b"onethree"
+    assert struct.unpack("<3q", times) == (1_700_000_000_123_456,) * 3
+    assert ids == b"0000000000000abc0000000000000abd0000000000000abe"
+    assert twin.decode_frames(data, index, False, False, False) == (b"", b"", b"", b"")
+    assert twin.decode_frames(data, index[4:8], True, False, False) == (bytes(8), b"", b"", b"")
+    assert twin.decode_frames(b"", b"", True, True, True) == (bytes(4), b"", b"", b"")
+
+
+@each_twin
+def test_times_before_the_epoch_are_rounded_down(twin: ModuleType) -> None:
+    for stamp in (-1, -1000, -1001, -(2**63), 2**63 - 1, 0, 999):
+        data, index = log_of([b"x"], stamp)
+        _, _, times, _ = twin.decode_frames(data, index, False, True, False)
+        assert struct.unpack("<q", times) == (stamp // 1000,)
+
+
+@each_twin
+def test_an_index_that_leads_astray_is_refused(twin: ModuleType) -> None:
+    data, index = log_of([b"one", b"two"])
+    for wrong in (b"\0\0\0\0", b"\xff\xff\xff\xff", struct.pack(">I", len(data) - 33), index[:3]):
+        with pytest.raises(ValueError):
+            twin.decode_frames(data, wrong, True, True, True)
+    with pytest.raises(ValueError):
+        twin.decode_frames(data[:-1], index, True, True, True)
+
+
+@each_twin
+def test_columns_of_numbers(twin: ModuleType) -> None:
+    assert struct.unpack("<3q", twin.count_column(2**40, 3)) == (2**40, 2**40 + 1, 2**40 + 2)
+    assert struct.unpack("<3i", twin.stride_column(16, 2)) == (0, 16, 32)
+    assert (twin.count_column(5, 0), twin.stride_column(16, 0)) == (b"", bytes(4))
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_decode_frames(draw: Draw) -> None:
+    data = draw.log()
+    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, draw.choice([0, 2, 1000]))
+    data, index = draw.mangled(data), draw.mangled(index)
+    arguments = (draw.kind(data), draw.kind(index), *(draw.random() < 0.7 for _ in range(3)))
+    try:
+        expected = pure.decode_frames(*arguments)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)):
+            fast.decode_frames(*arguments)
+    else:
+        assert fast.decode_frames(*arguments) == expected
+
+
+@agree
+@given(st.integers(0, 2**62), st.integers(0, 100))
+def test_the_twins_agree_on_columns_of_numbers(first: int, count: int) -> None:
+    both("count_column", first, count)
+    both("stride_column", 1 + first % 1000, count)
+
+
+# ---- from Arrow to the wire
+
+
+def column(bodies: list[bytes], width: int) -> tuple[bytes, bytes]:
+    """Bytes and offsets, as Arrow has them, behind a row that belongs to somebody else."""
+    ends = [3]
+    for body in bodies:
+        ends.append(ends[-1] + len(body))
+    return b"xyz" + b"".join(bodies), struct.pack("=" + ("i" if width == 4 else "q") * len(ends), *ends)
+
+
+@each_twin
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_column_is_laid_out_as_commands(twin: ModuleType, width: int) -> None:
+    data, offsets = column([b"one", b"three"], width)
+    body = b"\0\0\0\2" + b"\0\0\0\3one" + b"\0\0\0\5three"
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, 1000) == (body, 2)
+    assert twin.lay_mpub(b"MPUB t\n", data, offsets, width, 0, 2, 1000) == (
+        b"MPUB t\n" + len(body).to_bytes(4, "big") + body,
+        2,
+    )
+    assert twin.lay_mpub(b"", data, offsets, width, 1, 2, 1000) == (b"\0\0\0\1\0\0\0\5three", 2)
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, len(body)) == (body, 2)
+    assert twin.lay_mpub(b"", data, offsets, width, 0, 2, len(body) - 1) == (b"\0\0\0\1\0\0\0\3one", 1)
+    assert twin.lay_mpub(b"", data, offsets, width, 2, 2, 1000) == (b"", 2)
+    defers = struct.pack("=qq", 0, 12345)
+    assert twin.lay_dpubs(b"t", data, offsets, width, defers, 0, 2, 1000) == (
+        b"DPUB t 0\n\0\0\0\3oneDPUB t 12345\n\0\0\0\5three",
+        2,
+    )
+
+
+@each_twin
+def test_an_empty_body_ends_what_is_laid_out(twin: ModuleType) -> None:
+    data, offsets = column([b"one", b"", b"three"], 4)
+    assert twin.lay_mpub(b"", data, offsets, 4, 0, 3, 1000) == (b"\0\0\0\1\0\0\0\3one", 1)
+    assert twin.lay_mpub(b"", data, offsets, 4, 1, 3, 1000) == (b"", 1)
+    assert twin.lay_dpubs(b"t", data, offsets, 4, bytes(24), 1, 3, 1000) == (b"", 1)
+
+
+@each_twin
+@pytest.mark.parametrize("bad", [[3, 2], [-1, 2], [0, 99], [0]])
+def test_offsets_that_lie_are_found_out(twin: ModuleType, bad: list[int]) -> None:
+    offsets = struct.pack(f"={len(bad)}i", *bad)
+    with pytest.raises(ValueError, match="beyond the"):
+        twin.lay_mpub(b"", b"abcdef", offsets, 4, 0, 1, 1000)
+    with pytest.raises(ValueError, match="beyond the"):
+        twin.lay_dpubs(b"t", b"abcdef", offsets, 4, bytes(8), 0, 1, 1000)
+
+
+@agree
+@often
+@given(
+    st.lists(st.binary(max_size=40), max_size=12),
+    st.sampled_from([4, 8]),
+    st.integers(0, 12),
+    st.integers(0, 300),
+    st.data(),
+)
+def test_the_twins_agree_on_columns(
+    bodies: list[bytes], width: int, first: int, most: int, data: st.DataObject
+) -> None:
+    first = min(first, len(bodies))
+    values, offsets = column(bodies, width)
+    defers = struct.pack(f"={len(bodies)}q", *(data.draw(st.integers(-(2**63), 2**63 - 1)) for _ in bodies))
+    head = data.draw(st.sampled_from([b"", b"MPUB topic\n"]))
+    both("lay_mpub", head, values, offsets, width, first, len(bodies), most)
+    both("lay_dpubs", b"topic", values, offsets, width, defers, first, len(bodies), most)

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from nsquark.kernel import pure
-from nsquark.log import Cursor, Limits, Segment, TopicLog, cursor, segment
+from nsquark.log import Cursor, Limits, Segment, TopicLog, cursor, reader, segment
 
 HEADER = struct.Struct(">4sIIIQQqq")
 EVERYTHING = 1 << 40
@@ -139,9 +139,9 @@ def merged(batches: list[Batch]) -> list[Batch]:
 
 def read_all(log: TopicLog) -> list[bytes]:
     """Every frame of the log, deferred or not."""
-    reader = Cursor(log, log.first, whatever_due=True)
+    place = Cursor(log, log.first, whatever_due=True)
     frames: list[bytes] = []
-    while (run := reader.read(EVERYTHING, EVERYTHING)) is not None:
+    while (run := place.read(EVERYTHING, EVERYTHING)) is not None:
         assert run.position == log.first + len(frames)
         found = split_frames(run.frames)
         assert len(found) == run.count
@@ -187,6 +187,7 @@ def small_reads(size: int, stride: int = 100) -> Iterator[None]:
         mock.patch.object(cursor, "READ_SIZE", size),
         mock.patch.object(segment, "WINDOW", size),
         mock.patch.object(segment, "INDEX_STRIDE", stride),
+        mock.patch.object(reader, "_WINDOW", max(size, HEADER.size)),
     ):
         yield
 

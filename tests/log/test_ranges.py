@@ -30,6 +30,9 @@ def check(ranges: Ranges, model: set[int]) -> None:
         while gap in model:
             gap += 1
         assert ranges.next_gap(position) == gap
+        for end in (position, position + 3, position + 20):
+            between = {each for low, high in ranges.gaps(position, end) for each in range(low, high)}
+            assert between == set(range(position, end)) - model
         if position not in model:
             assert ranges.next_start(position) == min(
                 (each for each in model if each >= position), default=None

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from nsquark import kernel
+from nsquark.log import Segment
+from nsquark.names import is_ephemeral
+from nsquark.nsqd.dead_letters import DeadLetters
+from nsquark.nsqd.health import WRITE, Health, Thing
 from nsquark.nsqd.in_flight import Consumer
 from nsquark.nsqd.node import Node
 from nsquark.nsqd.options import Options
@@ -47,6 +51,25 @@ class InlineSyncer:
             path.unlink(missing_ok=True)
 
 
+class InlineReads:
+    """Reading without threads. `index` waits until `finish`, as it would for the disk."""
+
+    def __init__(self) -> None:
+        self.indexing: list[tuple[Segment, Callable[[OSError | None], None]]] = []
+
+    def index(self, segment: Segment, who: object, then: Callable[[OSError | None], None]) -> None:
+        self.indexing.append((segment, then))
+
+    def finish(self) -> None:
+        indexing, self.indexing = self.indexing, []
+        for segment, then in indexing:
+            segment.build_index()
+            then(None)
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
 class ManualTimers:
     """Keeps the times; `due` wakes whom they have come for."""
 
@@ -77,13 +100,20 @@ class Harness:
         self.turn = Turn(lambda callback: None, clock)
         self.timers: Any = ManualTimers()
         self.syncer: Any = InlineSyncer()
+        self.health = Health()
+        self.reads: Any = InlineReads()
+        self.dead_letters = DeadLetters(self)
+        self.loop: Any = None
+        self.path = path
+        self.topics: dict[str, Topic] = {}
         self.reasons: list[str] = []
         self.deleted: list[str] = []
 
-    def healthy(self) -> None:
-        pass
+    def healthy(self, what: Thing = WRITE) -> None:
+        self.health.works(what)
 
-    def unhealthy(self, reason: str) -> None:
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
+        self.health.failed(what, reason)
         self.reasons.append(reason)
 
     def changed(self, ephemeral: bool) -> None:
@@ -91,6 +121,13 @@ class Harness:
 
     def announce(self, topic: str, channel: str = "") -> None:
         pass
+
+    def topic(self, name: str) -> Topic:
+        if name not in self.topics:
+            directory = None if is_ephemeral(name) else self.path / name
+            self.topics[name] = Topic(self, name, directory)
+            self.topics[name].rewrite_journal()
+        return self.topics[name]
 
     def delete_topic(self, name: str) -> None:
         self.deleted.append(name)

@@ -84,10 +84,34 @@ async def test_methods(api: Api, method: str, path: str, status: int, allow: str
     assert (answer.status, answer.headers["Allow"]) == (status, allow)
 
 
-@pytest.mark.parametrize("path", ["/", "/put", "/mput", "/create_topic", "/config", "/config/", "/topic"])
+@pytest.mark.parametrize("path", ["/", "/pubs", "/tombstone_topic", "/config", "/config/", "/topic"])
 async def test_unknown_paths(api: Api, path: str) -> None:
     answer = await api.get(path)
     assert (answer.status, answer.body) == (404, error("NOT_FOUND"))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_names_from_before_1_0(api: Api, method: str) -> None:
+    async def ask(path: str) -> tuple[int, bytes]:
+        answer = await api.post(path, method=method)
+        return answer.status, answer.body
+
+    assert await ask("/create_topic?topic=t") == (200, b"")
+    assert await ask("/create_channel?topic=t&channel=c") == (200, b"")
+    assert (await api.post("/put?topic=t", b"one")).body == b"OK"
+    assert (await api.post("/mput?topic=t", b"two\nthree")).body == b"OK"
+    assert (await api.topic("t"))["channels"][0]["depth"] == 3
+    assert await ask("/empty_channel?topic=t&channel=c") == (200, b"")
+    for verb, paused in (("pause", True), ("unpause", False)):
+        assert await ask(f"/{verb}_topic?topic=t") == (200, b"")
+        assert await ask(f"/{verb}_channel?topic=t&channel=c") == (200, b"")
+        topic = await api.topic("t")
+        assert (topic["paused"], topic["channels"][0]["paused"]) == (paused, paused)
+    assert await ask("/empty_topic?topic=t") == (200, b"")
+    assert await ask("/delete_channel?topic=t&channel=c") == (200, b"")
+    assert await ask("/delete_channel?topic=t&channel=c") == (404, error("CHANNEL_NOT_FOUND"))
+    assert await ask("/delete_topic?topic=t") == (200, b"")
+    assert (await api.get("/put?topic=t")).headers["Allow"] == "OPTIONS, POST"
 
 
 # ---- /pub

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,9 +15,10 @@ import pytest
 
 from nsquark.nsqd import known_channels, lookup_connection, lookup_peer
 from tests.daemon import PATIENCE, sized, until
-from tests.http.test_fetch import LOCALHOST, answering
+from tests.http.test_client import answering
 from tests.nsqd.api import Api, running
 from tests.nsqd.lookupds import OK, ScriptedLookupd, lookupds
+from tests.security.certificates import Authority
 
 
 @pytest.fixture(autouse=True)
@@ -265,11 +267,11 @@ async def test_ten_thousand_topics_cost_a_stuck_lookupd_nothing(tmp_path: Path) 
         await set_lookupds(api, stuck)
         await identified(api)
         (peer,) = api.broker.lookup._peers.values()
+        connection = peer.connection
+        assert connection is not None
         for number in range(10_000):
             api.broker.lookup.changed(f"topic{number}", "channel")
         await stuck.until(lambda: len(stuck.calls[0].lines) >= lookup_connection.WINDOW)
-        connection = peer.connection
-        assert connection is not None
         assert connection._unanswered == lookup_connection.WINDOW
         assert connection._transport is None or connection._transport.get_write_buffer_size() == 0
         await api.done("/pub?topic=t", b"body")
@@ -374,10 +376,16 @@ async def test_a_lie_about_channels_is_only_logged(tmp_path: Path, lie: str) -> 
 async def test_a_lookupd_that_wants_tls_is_asked_with_tls(tmp_path: Path, lookupd: ScriptedLookupd) -> None:
     body = b'{"channels":["archive"]}'
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    async with answering(answer, tls=True) as (port, heads):
-        body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % port
+    authority = Authority(tmp_path / "certificates")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*authority.sign("lookupd"))
+    async with answering(answer, tls=context) as (url, heads):
+        body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % int(url.rpartition(":")[2])
         lookupd.answer_get = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        changes = {"lookupd_tcp_address": [lookupd.address], "tls_root_ca_file": str(LOCALHOST)}
+        changes = {
+            "lookupd_tcp_address": [lookupd.address],
+            "tls_root_ca_file": str(authority.folder / "ca.pem"),
+        }
         async with running(tmp_path, **changes) as api:
             await identified(api)
             await api.done("/topic/create?topic=orders")

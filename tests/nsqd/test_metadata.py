@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsquark.names import is_ephemeral
-from nsquark.nsqd.metadata import FILE_NAME, BadMetadata, TopicMetadata, load, pack
+from nsquark.nsqd.metadata import FILE_NAME, BadMetadata, ChannelMetadata, TopicMetadata, load, pack
 from nsquark.version import NSQ_VERSION
 
 
@@ -24,6 +24,7 @@ class Entry:
     name: str
     paused: bool = False
     channels: dict[str, Entry] = field(default_factory=dict)
+    max_attempts: int | None = None
 
     @property
     def ephemeral(self) -> bool:
@@ -63,20 +64,31 @@ def test_what_is_ephemeral_is_left_out() -> None:
 NAMES = st.from_regex(r"[.a-zA-Z0-9_-]{1,54}(#ephemeral)?", fullmatch=True)
 
 
-@given(st.dictionaries(NAMES, st.tuples(st.booleans(), st.dictionaries(NAMES, st.booleans(), max_size=3))))
+LIMITS = st.none() | st.integers(0, 65535)
+CHANNELS = st.dictionaries(NAMES, st.builds(ChannelMetadata, st.booleans(), LIMITS), max_size=3)
+
+
+@given(st.dictionaries(NAMES, st.tuples(st.booleans(), CHANNELS)))
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, topics: dict[str, tuple[bool, dict[str, bool]]]
+    tmp_path_factory: pytest.TempPathFactory, topics: dict[str, tuple[bool, dict[str, ChannelMetadata]]]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / FILE_NAME
     path.write_bytes(
         pack(
-            topic(name, *[Entry(channel, stopped) for channel, stopped in channels.items()], paused=paused)
+            topic(
+                name,
+                *[
+                    Entry(channel, told.paused, max_attempts=told.max_attempts)
+                    for channel, told in channels.items()
+                ],
+                paused=paused,
+            )
             for name, (paused, channels) in topics.items()
         )
     )
     assert load(path) == {
         name: TopicMetadata(
-            paused, {channel: stopped for channel, stopped in channels.items() if not is_ephemeral(channel)}
+            paused, {channel: told for channel, told in channels.items() if not is_ephemeral(channel)}
         )
         for name, (paused, channels) in topics.items()
         if not is_ephemeral(name)
@@ -98,7 +110,7 @@ def test_no_file_is_a_fresh_start(file: Path) -> None:
         ('{"topics":[{"name":"t","channels":[]}]}', {"t": TopicMetadata()}),
         (
             ' {"version":"0.2.18","x":1,"topics":[{"y":2,"channels":[{"name":"c","z":[]}],"name":"t"}]}\n',
-            {"t": TopicMetadata(False, {"c": False})},
+            {"t": TopicMetadata(False, {"c": ChannelMetadata()})},
         ),
         ('{"topics":[{"name":"."},{"name":".."}]}', {".": TopicMetadata(), "..": TopicMetadata()}),
         ('{"topics":[{"name":"t#ephemeral"}]}', {}),
@@ -116,7 +128,7 @@ def test_invalid_names_are_skipped_with_a_warning(file: Path, caplog: pytest.Log
     topics.append({"name": "t", "channels": [{"name": name} for name in names] + [{"name": "c"}, {}]})
     file.write_text(json.dumps({"topics": topics}))
     with caplog.at_level(logging.WARNING):
-        assert load(file) == {"t": TopicMetadata(False, {"c": False})}
+        assert load(file) == {"t": TopicMetadata(False, {"c": ChannelMetadata()})}
     assert "skipping creation of invalid topic a b" in caplog.text
     assert "skipping creation of invalid channel a b" in caplog.text
     assert len(caplog.records) == 2 * (len(names) + 1)

@@ -160,7 +160,7 @@ def test_the_answer_has_nsqs_keys_in_nsqs_order() -> None:
     assert list(document)[: len(KEYS)] == KEYS
     assert document["version"] == NSQ_VERSION
     assert document["nsquark_version"] == VERSION
-    assert set(document) == {*KEYS, "nsquark_version"}
+    assert set(document) == {*KEYS, "nsquark_version", "http_port"}
 
 
 def test_the_answer_says_what_is_in_force() -> None:
@@ -191,6 +191,7 @@ def test_the_answer_says_what_is_in_force() -> None:
         "topology_region": "r",
         "topology_zone": "z",
         "nsquark_version": VERSION,
+        "http_port": 0,
     }
 
 

@@ -71,6 +71,10 @@ DEFAULTS = {
     # Ours.
     "retention_bytes": 0,
     "retention_time": 0.0,
+    "staged_max_bytes": 10 << 30,
+    "staged_timeout": 21600.0,
+    "staged_app_timeout": 2592000.0,
+    "max_attempts": 0,
 }
 WITHOUT_KEY = {"version": False, "config": "", "verbose": False, "worker_id": False}
 OTHER_KEYS = {
@@ -367,6 +371,9 @@ def test_a_value_of_the_wrong_type_names_gos_field(tmp_path: Path) -> None:
         (["--max-bytes-per-file=0"], "--max-bytes-per-file must be > 0"),
         (["--sync-timeout=0"], "--sync-timeout must be > 0"),
         (["--statsd-address=a:1", "--statsd-interval=1s"], "--statsd-interval must be > 1s"),
+        (["--statsd-address=8125"], '--statsd-address must be <addr>:<port>, not "8125"'),
+        (["--statsd-address=a:b"], '--statsd-address must be <addr>:<port>, not "a:b"'),
+        (["--statsd-address=a:0"], '--statsd-address must be <addr>:<port>, not "a:0"'),
         (
             ["--e2e-processing-latency-percentile=1", "--e2e-processing-latency-window-time=0"],
             "--e2e-processing-latency-window-time must be > 0",
@@ -460,6 +467,7 @@ def test_config_values_are_ready_for_json_or_text() -> None:
         "msg_timeout": 60_000_000_000,
         "min_output_buffer_timeout": 25_000_000,
         "retention_time": 0,
+        "max_attempts": 0,
         "snappy": True,
         "tls_required": 1,
         "tls_min_version": 769,

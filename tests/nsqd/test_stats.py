@@ -60,7 +60,7 @@ async def test_topics_and_channels_are_sorted_and_whole(api: Api) -> None:
     channel = {
         "channel_name": "x", "depth": 0, "backend_depth": 0, "in_flight_count": 0, "deferred_count": 0,
         "message_count": 0, "requeue_count": 0, "timeout_count": 0, "client_count": 0, "clients": [],
-        "paused": False, "e2e_processing_latency": NO_LATENCY,
+        "paused": False, "e2e_processing_latency": NO_LATENCY, "dead_letter_count": 0, "max_attempts": 0,
     }  # fmt: skip
     backlog = {**channel, "channel_name": "y", "depth": 2, "message_count": 2}
     assert first["channels"] == [channel, backlog]

@@ -24,6 +24,12 @@ def shown(nsqd: str, address: str) -> dict[str, object]:
     }
 
 
+async def test_a_look_into_the_process(lookupd: Lookupd) -> None:
+    answer = await lookupd.ask("/debug/pprof/goroutine")
+    assert answer.status == 200
+    assert b"nsqlookupd" in answer.body
+
+
 async def test_an_empty_directory_has_empty_lists(lookupd: Lookupd) -> None:
     for path, body in (
         ("/topics", b'{"topics":[]}'),

@@ -1,9 +1,10 @@
-"""How addresses are written: `host:port`, `[v6]:port`, alone or several."""
+"""The addresses a client connects to: `host:port`, `[v6]:port`, alone or several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nsquark import addresses
 from nsquark.errors import UsageError
 
 Addresses = str | Iterable[str]
@@ -11,23 +12,18 @@ Addresses = str | Iterable[str]
 
 def as_addresses(given: Addresses) -> tuple[str, ...]:
     """One or several addresses, each checked, without repetition."""
-    addresses = (given,) if isinstance(given, str) else tuple(given)
-    for address in addresses:
+    several = (given,) if isinstance(given, str) else tuple(given)
+    for address in several:
         split_address(address)
-    return tuple(dict.fromkeys(addresses))
+    return tuple(dict.fromkeys(several))
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """The host, without brackets, and the port. Raises UsageError."""
-    host, colon, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise UsageError(f"address {address!r}: an IPv6 host stands in brackets")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    """The host, without brackets, and the port; neither may be left out. Raises UsageError."""
+    try:
+        host, port = addresses.split_address(address)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not host or not port:
         raise UsageError(f"address {address!r} is not host:port")
-    return host, int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host, port

@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from nsquark.client.addresses import Addresses, join_address
+from nsquark.addresses import join_address
+from nsquark.client.addresses import Addresses
 from nsquark.client.config import Config
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 from nsquark.http.client import BadStatus, request

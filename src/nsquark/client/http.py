@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from nsquark.client.addresses import join_address
+from nsquark.addresses import join_address
 from nsquark.client.discovery import ACCEPT
 from nsquark.errors import ConnectionLost, UsageError
 from nsquark.http.client import Answer, BadStatus, request

@@ -119,21 +119,12 @@ class Producer:
         if type(body) is not bytes or not 0 < len(body) <= self.config.max_msg_size:
             body = body_bytes(body, self.config.max_msg_size)
         head = self._pub_line(topic) if delay is None else self._dpub_line(topic, delay)
-        # The way of nearly all: one nsqd, connected, room to send.
-        if len(self._made) == 1 and not retries and not self._closed:
-            link = self._made[0]
-            connection = link.connection
-            if (
-                connection is not None
-                and connection.clogged is None
-                and connection.unanswered < self._max_pending
-            ):
-                size = len(body)
-                deadline = connection.loop.time() + timeout
-                await link.ask(connection, (head, pack_size(size), body), size, deadline)
-                return
-        self._check_open()
-        await self._publish((head, pack_size(len(body)), body), timeout, retries)
+        command = (head, pack_size(len(body)), body)
+        answer = None if retries else self._publish_at_once(command, len(body), timeout)
+        if answer is not None:
+            await answer
+        else:
+            await self._publish(command, timeout, retries)
 
     async def publish_many(
         self,
@@ -148,12 +139,21 @@ class Producer:
 
         More than fits into one is a UsageError, or with `split` several MPUBs, one after the other.
         """
-        self._check_open()
         config = self.config
         runs = split_bodies(bodies, config.max_body_size) if split else [bodies]
         for run in runs:
-            command = pack_many(line("MPUB", topic), run, config.max_msg_size, config.max_body_size)
-            await self._publish((command,), timeout, retries)
+            command = pack_many(self._mpub_line(topic), run, config.max_msg_size, config.max_body_size)
+            answer = None if retries else self._publish_at_once((command,), len(command), timeout)
+            if answer is not None:
+                await answer
+            else:
+                await self._publish((command,), timeout, retries)
+
+    def publish_many_nowait(self, topic: str, bodies: Sequence[Body]) -> asyncio.Future[None]:
+        """`publish_many` without waiting, as `publish_nowait`."""
+        config = self.config
+        command = pack_many(self._mpub_line(topic), bodies, config.max_msg_size, config.max_body_size)
+        return self._send_nowait((command,), len(command))
 
     def publish_nowait(self, topic: str, body: Body) -> asyncio.Future[None]:
         """Publish a message without waiting: the future is done when nsqd has stored it, or fails.
@@ -161,7 +161,9 @@ class Producer:
         Raises PendingFull when `max_pending` are unanswered: await some of the futures, or use `publish`.
         """
         body = body_bytes(body, self.config.max_msg_size)
-        command = (self._pub_line(topic), pack_size(len(body)), body)
+        return self._send_nowait((self._pub_line(topic), pack_size(len(body)), body), len(body))
+
+    def _send_nowait(self, command: Sequence[bytes], size: int) -> asyncio.Future[None]:
         self._check_open()
         if len(self._made) == 1:
             link = self._made[0]
@@ -170,7 +172,7 @@ class Producer:
                 if connection.unanswered >= self._max_pending:
                     raise PendingFull(f"{self._max_pending} publishes are unanswered")
                 deadline = connection.loop.time() + 10.0
-                return link.ask(connection, command, len(body), deadline)  # type: ignore[return-value]
+                return link.ask(connection, command, size, deadline)  # type: ignore[return-value]
         if len(self._late) >= self._max_pending:
             raise PendingFull(f"{self._max_pending} publishes are not sent yet")
         task = asyncio.ensure_future(self._publish(command, 10.0, 0))
@@ -190,11 +192,27 @@ class Producer:
                 self._lines[topic] = head
         return head
 
+    def _mpub_line(self, topic: str) -> bytes:
+        return b"M" + self._pub_line(topic)
+
     def _dpub_line(self, topic: str, delay: float) -> bytes:
         delay_ms = milliseconds(delay)
         if not 0 <= delay_ms <= MAX_DELAY_MS:
             raise UsageError(f"a delay of {delay!r} s; it takes 0 to {MAX_DELAY_MS // 1000}")
         return line("DPUB", topic, delay_ms)
+
+    def _publish_at_once(
+        self, command: Sequence[bytes], size: int, timeout: float
+    ) -> asyncio.Future[bytes] | None:
+        """The way of nearly all: one nsqd, connected, with room for more. None if it is not like that."""
+        self._check_open()
+        if len(self._made) != 1:
+            return None
+        link = self._made[0]
+        connection = link.connection
+        if connection is None or connection.clogged is not None or connection.unanswered >= self._max_pending:
+            return None
+        return link.ask(connection, command, size, connection.loop.time() + timeout)
 
     async def _publish(self, command: Sequence[bytes], timeout: float, retries: int) -> None:
         deadline = asyncio.get_running_loop().time() + timeout

@@ -15,8 +15,10 @@ from collections.abc import Awaitable
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
+from nsquark.errors import ConnectionLost
 from nsquark.http import access_log
-from nsquark.http.message import HttpError, PendingResponse, Request, Response, plain_text
+from nsquark.http.body import BodyWriter
+from nsquark.http.message import HttpError, PendingResponse, Request, Response, Sent, plain_text
 from nsquark.http.reader import INTERNAL_ERROR, RequestReader
 
 if TYPE_CHECKING:
@@ -34,8 +36,25 @@ class HttpConnection(asyncio.Protocol):
     """See the module. `deadline` is when the server calls `expire`; it looks each tick."""
 
     __slots__ = (
-        "_began", "_can_write", "_closing", "_limits", "_peer", "_reader", "_reading", "_running", "_serial",
-        "_server", "_transport", "_unanswered", "_waiting", "_write_left", "deadline",
+        "_began",
+        "_body",
+        "_can_write",
+        "_closing",
+        "_gone",
+        "_left",
+        "_limits",
+        "_peer",
+        "_reader",
+        "_reading",
+        "_running",
+        "_serial",
+        "_server",
+        "_transport",
+        "_turn",
+        "_unanswered",
+        "_waiting",
+        "_write_left",
+        "deadline",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -48,12 +67,16 @@ class HttpConnection(asyncio.Protocol):
         self._unanswered: deque[Request] = deque()
         self._running = False
         self._serial = False  # a coroutine is at work: what waits may count on its effects
+        self._turn: asyncio.Future[None] | None = None  # that coroutine waits until its answer is the next
+        self._body: BodyWriter | None = None
         self._reading = True
         self._can_write = True
         self._closing = False
         self.deadline = math.inf
         self._began = 0.0  # when a read first ended within the request under way
         self._write_left = 0  # unsent bytes when `deadline` was set for writing
+        self._left = False  # the client has closed its side
+        self._gone: asyncio.Future[None] | None = None  # of a handler that waits for that
 
     @property
     def peer(self) -> str:
@@ -83,6 +106,8 @@ class HttpConnection(asyncio.Protocol):
         self._closing = True
         self._waiting.clear()
         self._unanswered.clear()
+        self._wake_body()
+        self._tell_gone()
         self._reader.close()
         self._server.closed(self)
 
@@ -104,9 +129,27 @@ class HttpConnection(asyncio.Protocol):
         """The client has said all it will. If it has answers coming, it may still be there to read them."""
         self._reader.end()
         self._run()
+        self._tell_gone()
         if not (self._waiting or self._unanswered):
             return False
         return self._transport is not None and self._transport.can_write_eof()  # TLS has no half-closing
+
+    def _tell_gone(self) -> None:
+        self._left = True
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def wait_until_gone(self, seconds: float) -> bool:
+        """Wait, at most so long, for the client to close its side; whether it did."""
+        if not self._left:
+            self._gone = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait_for(self._gone, seconds)
+            except TimeoutError:
+                pass
+            finally:
+                self._gone = None
+        return self._left
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -115,6 +158,8 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._can_write = True
+        if self._body is not None:
+            self._body.wake()
         self._run()
         self._set_deadline()
 
@@ -168,11 +213,48 @@ class HttpConnection(asyncio.Protocol):
             response = await answer
         except HttpError as error:
             response = error.response
+        except ConnectionLost:
+            self._give_up()
+            return
         except Exception:
             logger.exception("HTTP: %s %s failed", request.method, request.path)
             response = INTERNAL_ERROR
+        if request.body_begun and not isinstance(response, Sent):
+            self._give_up()  # the client must not take what it has for the whole
+            return
         self._serial = False
         self.answer(request, response)
+
+    def _give_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def open_body(self, request: Request, response: Response) -> BodyWriter:
+        """Send the head of a response in its turn; the request's handler sends the body."""
+        while self._unanswered and self._unanswered[0] is not request:
+            self._turn = asyncio.get_running_loop().create_future()
+            await self._turn
+        transport = self._transport
+        if transport is None or self._closing:
+            raise ConnectionLost("the connection is closed")
+        request.body_begun = True
+        self._body = body = BodyWriter(self, transport, self._limits.write_timeout)
+        try:
+            await body.begin(response.head + request.connection_header + self._server.date)
+        except BaseException:
+            body.close()
+            raise
+        return body
+
+    def close_body(self, body: BodyWriter) -> None:
+        if self._body is body:
+            self._body = None
+
+    def _wake_body(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+        if self._body is not None:
+            self._body.wake()
 
     def answer(self, request: Request, response: Response) -> None:
         """A response that was promised is there: send what can be sent in order."""
@@ -180,6 +262,8 @@ class HttpConnection(asyncio.Protocol):
         unanswered = self._unanswered
         while unanswered and (first := unanswered[0].response) is not None:
             self._write(unanswered.popleft(), first)
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
         if self._waiting or self._reader.done:
             self._run()
         if self._reader.continue_due:
@@ -193,7 +277,9 @@ class HttpConnection(asyncio.Protocol):
         end_of_head = self._server.date
         if request.connection_header:
             end_of_head = request.connection_header + end_of_head
-        if request.target.method == b"HEAD":
+        if isinstance(response, Sent):
+            pass
+        elif request.target.method == b"HEAD":
             transport.write(response.head + end_of_head)
         elif len(response.body) < LARGE_BODY:
             transport.write(response.pack(end_of_head))

@@ -12,9 +12,10 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from nsquark.errors import NsquarkError, UsageError
+from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 
 if TYPE_CHECKING:
+    from nsquark.http.body import BodyWriter
     from nsquark.http.connection import HttpConnection
     from nsquark.http.router import Target
 
@@ -31,10 +32,17 @@ class Response:
 
     __slots__ = ("_packed", "_packed_with", "body", "head", "status")
 
-    def __init__(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        headers: Iterable[tuple[str, str]] = (),
+        length: int | None = None,
+    ) -> None:
+        """`length` is said instead of the body's, where that comes later."""
         lines = [f"HTTP/1.1 {status} {_reason(status)}"]
         lines += [f"{name}: {value}" for name, value in headers]
-        lines.append(f"Content-Length: {len(body)}\r\n")
+        lines.append(f"Content-Length: {len(body) if length is None else length}\r\n")
         self.status = status
         self.head = "\r\n".join(lines).encode("latin-1")
         self.body = body
@@ -48,12 +56,24 @@ class Response:
         return self._packed
 
 
-class HttpError(NsquarkError):
-    """Raised by a handler to answer with NSQ's error JSON."""
+class Sent(Response):
+    """The response of a handler that has sent it itself, by `Request.open_body`."""
 
-    def __init__(self, status: int, message: str, headers: Iterable[tuple[str, str]] = ()) -> None:
+    __slots__ = ()
+
+
+class HttpError(NsquarkError):
+    """Raised by a handler to answer with NSQ's error JSON, and further fields if there is more to say."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        details: Mapping[str, object] | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(f"{status} {message}")
-        self.response = v1_error(status, message, headers)
+        self.response = v1_json({"message": message, **(details or {})}, status, headers)
 
 
 class Receiver(Protocol):
@@ -94,7 +114,10 @@ class PendingResponse:
 class Request:
     """One request as its handler sees it. The body is whole, and empty unless the route takes one."""
 
-    __slots__ = ("body", "connection_header", "headers", "http_connection", "response", "started", "target")
+    __slots__ = (
+        "body", "body_begun", "connection_header", "headers", "http_connection", "response", "started",
+        "target",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -106,6 +129,7 @@ class Request:
         self.target = target
         self.headers = headers  # as they came: see `header`
         self.body = b""
+        self.body_begun = False  # of the response: it cannot become another one any more
         self.connection_header = b""  # of the answer, as a line, where not the version's default is meant
         self.response: Response | None = None
         self.started = 0.0  # of the clock of the access log; 0 when it is not to be logged
@@ -150,6 +174,20 @@ class Request:
                 value = given.decode("latin-1").strip()
         return value
 
+    async def open_body(self, response: Response) -> BodyWriter:
+        """Send the head of a response whose body the handler, a coroutine, writes piece by piece.
+
+        Waits until it is this request's turn. The handler returns the response when the body is complete.
+        Raises ConnectionLost when the client has gone.
+        """
+        if self.http_connection is None:
+            raise ConnectionLost("there is no connection")
+        return await self.http_connection.open_body(self, response)
+
+    async def wait_until_gone(self, seconds: float) -> bool:
+        """Wait, at most so long, for the client to close its side; whether it did."""
+        return self.http_connection is None or await self.http_connection.wait_until_gone(seconds)
+
     @property
     def peer(self) -> str:
         """`ip:port` of the client, or `@` on a unix socket."""
@@ -179,6 +217,11 @@ def v1_body(
     body: bytes, content_type: str, status: int = 200, headers: Iterable[tuple[str, str]] = ()
 ) -> Response:
     return Response(status, body, (*headers, ("Content-Type", content_type), V1_HEADER))
+
+
+def v1_stream(length: int, content_type: str) -> Sent:
+    """The head of a body of so many bytes that the handler sends by `Request.open_body`."""
+    return Sent(200, headers=(("Content-Type", content_type), V1_HEADER), length=length)
 
 
 def v1_empty() -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote
@@ -116,6 +116,11 @@ class Router:
         table = self._prefixes if bracket else self._static
         table.setdefault(prefix, {})[method] = Route(handler, max_body, v1_error(413, too_big), logged)
         self._forget()
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """Every (method, path); a path that takes an argument ends before it."""
+        for path, routes in (*self._static.items(), *self._prefixes.items()):
+            yield from ((method, path) for method in routes)
 
     def _forget(self) -> None:
         self._resolve_cached.cache_clear()

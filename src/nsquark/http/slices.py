@@ -1,22 +1,32 @@
-"""Long answers in pieces, so that nobody waits for somebody else's."""
+"""Long work on the event loop, a slice at a time: a large node has much to tell."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
 
-# How long one answer may be put together before others get a turn.
-SLICE = 0.001
+SLICE = 0.001  # how long before others get a turn
+
+_T = TypeVar("_T")
 
 
-async def in_slices(pieces: Iterator[str]) -> bytes:
-    """All pieces together, with turns for everybody else in between."""
-    packed: list[bytes] = []
+async def slices(pieces: Iterable[_T]) -> AsyncIterator[list[_T]]:
+    """All of them, in lists, with turns for everybody else in between."""
+    done: list[_T] = []
     until = time.perf_counter() + SLICE
     for piece in pieces:
-        packed.append(piece.encode("utf-8", "backslashreplace"))
+        done.append(piece)
         if time.perf_counter() > until:
+            yield done
+            done = []
             await asyncio.sleep(0)
             until = time.perf_counter() + SLICE
-    return b"".join(packed)
+    yield done
+
+
+async def joined(pieces: Iterable[str]) -> bytes:
+    """The whole text in UTF-8; a lone surrogate, which that has not, as an escape."""
+    parts = ["".join(each).encode("utf-8", "backslashreplace") async for each in slices(pieces)]
+    return b"".join(parts)

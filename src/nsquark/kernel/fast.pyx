@@ -301,7 +301,7 @@ cdef class BatchWriter:
         self.next_id = next_id
 
     def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
-        return self.add_run(data, start, count, line, timestamp)
+        return self.add_run(data, start, count, line, timestamp, 0)
 
     def add_if_pubs(self, data, Py_ssize_t end, bytes line, int64_t max_size, Py_ssize_t most, int64_t timestamp):
         cdef View view
@@ -334,10 +334,10 @@ cdef class BatchWriter:
             PyBuffer_Release(&view.buffer)
         return count
 
-    def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp):
-        return self.add_run(data, start + 4, count, 0, timestamp)
+    def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp, int64_t due=0):
+        return self.add_run(data, start + 4, count, 0, timestamp, due)
 
-    cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
+    cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp, int64_t due):
         # `count` times: `line` bytes to pass over, a size, a body
         cdef View view
         cdef const uint8_t *p
@@ -345,7 +345,7 @@ cdef class BatchWriter:
         cdef uint64_t total = 0
         hold(&view, data, start, view_all())
         try:
-            self.open_batch(timestamp, 0)
+            self.open_batch(timestamp, due)
             while count > 0:
                 if view.end - start < line + 4:
                     raise ValueError("the run goes beyond the buffer")
@@ -498,6 +498,25 @@ def with_attempts(frames, int64_t attempts):
     return result
 
 
+def timestamps(frames, uint64_t first_id):
+    cdef View view
+    cdef Py_ssize_t at = 0
+    cdef int64_t timestamp, last = 0
+    cdef list steps = []
+    hold(&view, frames, 0, view_all())
+    try:
+        while at + FRAME <= view.end:
+            timestamp = <int64_t> nq_get64(view.p + at + 8)
+            if timestamp != last or not steps:
+                steps.append((first_id, timestamp))
+                last = timestamp
+            first_id += 1
+            at += <Py_ssize_t> nq_get32(view.p + at) + 4
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return steps
+
+
 def scan_batches(data, Py_ssize_t start, Py_ssize_t end, bint verify, Py_ssize_t stride):
     cdef View view
     cdef const uint8_t *p
@@ -572,6 +591,145 @@ def find_message(data, Py_ssize_t start, Py_ssize_t end, uint64_t position):
             at += length
     finally:
         PyBuffer_Release(&view.buffer)
+
+
+def index_frames(data, Py_ssize_t end, Py_ssize_t at, int64_t remaining, uint64_t base, int64_t skip,
+                 int64_t want):
+    # Runs in threads beside the event loop, on megabytes at a time: without the interpreter's lock.
+    cdef View view
+    cdef const uint8_t *p
+    cdef uint8_t *out
+    cdef Py_ssize_t used = 0, room
+    cdef int64_t size
+    hold(&view, data, at, view_all())
+    try:
+        end = min(end, view.end)
+        room = (end - at) // FRAME + 2 if end > at else 0
+        if room > want:
+            room = <Py_ssize_t> want if want > 0 else 0
+        index = PyBytes_FromStringAndSize(NULL, 4 * room)
+        out = <uint8_t *> PyBytes_AS_STRING(index)
+        with nogil:
+            while at < end and want > 0:
+                p = view.p + at
+                if remaining == 0:
+                    if view.end - at < HEADER:
+                        at = -1
+                        break
+                    remaining = nq_get32(p + 12)
+                    if nq_get32(p) != MAGIC or remaining == 0 or remaining > nq_get32(p + 8) // FRAME:
+                        at = -1
+                        break
+                    at += HEADER
+                    continue
+                if view.end - at < 4:
+                    at = -1
+                    break
+                size = <int64_t> nq_get32(p) + 4
+                if size < FRAME:
+                    at = -1
+                    break
+                if skip > 0:
+                    skip -= 1
+                else:
+                    nq_put32(out + used, <uint32_t> (base + <uint64_t> at))
+                    used += 4
+                    want -= 1
+                at += size
+                remaining -= 1
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return index[:used], at, remaining if at >= 0 else 0, skip
+
+
+# ---- columns: a range of the log as Arrow wants it
+
+def decode_frames(data, index, bint bodies, bint times, bint ids):
+    cdef View view
+    cdef View places
+    cdef const uint8_t *p
+    cdef int32_t *offsets = NULL
+    cdef uint8_t *body = NULL
+    cdef int64_t *stamp = NULL
+    cdef uint8_t *name = NULL
+    cdef bytes offset_column = b"", body_column = b"", time_column = b"", id_column = b""
+    cdef Py_ssize_t count, number, at, bad = -1
+    cdef uint64_t total = 0
+    cdef int64_t time
+    cdef uint32_t size
+    hold(&view, data, 0, view_all())
+    try:
+        hold(&places, index, 0, view_all())
+        try:
+            if places.end % 4:
+                raise ValueError("the index is cut off")
+            count = places.end // 4
+            with nogil:
+                for number in range(count):
+                    at = nq_get32(places.p + 4 * number)
+                    if view.end - at < FRAME:
+                        bad = at
+                        break
+                    p = view.p + at
+                    size = nq_get32(p)
+                    if size < 30 or nq_get32(p + 4) != 2 or view.end - at - 4 < <Py_ssize_t> size:
+                        bad = at
+                        break
+                    total += size - 30
+            if bad >= 0:
+                raise ValueError(f"no message at {bad}")
+            if bodies:
+                if total > 0x7FFFFFFF:
+                    raise OverflowError("2 GiB of bodies or more")
+                offset_column = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
+                body_column = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> total)
+                offsets = <int32_t *> PyBytes_AS_STRING(offset_column)
+                body = <uint8_t *> PyBytes_AS_STRING(body_column)
+            if times:
+                time_column = PyBytes_FromStringAndSize(NULL, 8 * count)
+                stamp = <int64_t *> PyBytes_AS_STRING(time_column)
+            if ids:
+                id_column = PyBytes_FromStringAndSize(NULL, 16 * count)
+                name = <uint8_t *> PyBytes_AS_STRING(id_column)
+            with nogil:
+                total = 0
+                for number in range(count):
+                    p = view.p + nq_get32(places.p + 4 * number)
+                    if bodies:
+                        size = nq_get32(p) - 30
+                        offsets[number] = <int32_t> total
+                        memcpy(body + total, p + FRAME, size)
+                        total += size
+                    if times:
+                        time = <int64_t> nq_get64(p + 8)
+                        stamp[number] = time // 1000 - (time % 1000 < 0)  # C cuts towards zero
+                    if ids:
+                        memcpy(name + 16 * number, p + 18, 16)
+                if bodies:
+                    offsets[count] = <int32_t> total
+        finally:
+            PyBuffer_Release(&places.buffer)
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return offset_column, body_column, time_column, id_column
+
+
+def count_column(int64_t first, Py_ssize_t count):
+    cdef bytes column = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef int64_t *out = <int64_t *> PyBytes_AS_STRING(column)
+    cdef Py_ssize_t number
+    for number in range(count):
+        out[number] = first + number
+    return column
+
+
+def stride_column(int32_t stride, Py_ssize_t count):
+    cdef bytes column = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
+    cdef int32_t *out = <int32_t *> PyBytes_AS_STRING(column)
+    cdef Py_ssize_t number
+    for number in range(count + 1):
+        out[number] = stride * <int32_t> number
+    return column
 
 
 # ---- the other end of the wire: what a client reads and writes
@@ -659,6 +817,13 @@ def pack_mpub(bytes head, bodies, int64_t max_msg_size):
     out += first + 8
     total -= 4
     for body in held:
+        if type(body) is bytes:  # nearly always: these neither change nor need to be held
+            size = len(<bytes> body)
+            nq_put32(out, <uint32_t> size)
+            memcpy(out + 4, PyBytes_AS_STRING(body), <size_t> size)
+            out += 4 + size
+            total -= 4 + size
+            continue
         hold(&view, body, 0, view_all())
         size = view.end
         if total < 4 + size:  # a bytearray that has grown meanwhile
@@ -683,3 +848,157 @@ cdef Py_ssize_t size_of(body) except -1:
     size = view.end
     PyBuffer_Release(&view.buffer)
     return size
+
+
+# ---- from Arrow to the wire
+
+
+cdef struct Column:
+    View data
+    View offsets
+    Py_ssize_t width
+
+
+cdef int hold_column(Column *column, data, offsets, Py_ssize_t width) except -1:
+    if width != 4 and width != 8:
+        raise ValueError(f"offsets of {width} bytes")
+    hold(&column.data, data, 0, view_all())
+    try:
+        hold(&column.offsets, offsets, 0, view_all())
+    except BaseException:
+        PyBuffer_Release(&column.data.buffer)
+        raise
+    column.width = width
+    return 0
+
+
+cdef void release_column(Column *column):
+    PyBuffer_Release(&column.data.buffer)
+    PyBuffer_Release(&column.offsets.buffer)
+
+
+cdef int64_t column_offset(Column *column, Py_ssize_t index) except -1:
+    cdef int32_t narrow
+    cdef int64_t offset
+    if index < 0 or index >= column.offsets.end // column.width:
+        raise ValueError("a row beyond the offsets")
+    if column.width == 4:
+        memcpy(&narrow, column.offsets.p + 4 * index, 4)
+        offset = narrow
+    else:
+        memcpy(&offset, column.offsets.p + 8 * index, 8)
+    if offset < 0 or offset > column.data.end:
+        raise ValueError("an offset beyond the data")
+    return offset
+
+
+def lay_mpub(bytes head, data, offsets, Py_ssize_t width, Py_ssize_t first, Py_ssize_t last, int64_t max_bytes):
+    cdef Column column
+    cdef Py_ssize_t row = first, index
+    cdef int64_t begin, end, total = 4, size
+    cdef uint8_t *p
+    hold_column(&column, data, offsets, width)
+    try:
+        while row < last:
+            begin = column_offset(&column, row)
+            end = column_offset(&column, row + 1)
+            if end < begin:
+                raise ValueError("an offset beyond the data")
+            if begin == end or (row > first and total + 4 + end - begin > max_bytes):
+                break
+            total += 4 + end - begin
+            row += 1
+        if row == first:
+            return b"", first
+        if total > 0x7FFFFFFF:
+            raise OverflowError("a body of 2 GiB or more")
+        size = len(head) + 4 if head else 0
+        laid = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (size + total))
+        p = <uint8_t *> PyBytes_AS_STRING(laid)
+        if size:
+            memcpy(p, PyBytes_AS_STRING(head), <size_t> size - 4)
+            nq_put32(p + size - 4, <uint32_t> total)
+            p += size
+        nq_put32(p, <uint32_t> (row - first))
+        p += 4
+        end = column_offset(&column, first)
+        for index in range(first, row):
+            begin = end
+            end = column_offset(&column, index + 1)
+            nq_put32(p, <uint32_t> (end - begin))
+            memcpy(p + 4, column.data.p + begin, <size_t> (end - begin))
+            p += 4 + end - begin
+        return laid, row
+    finally:
+        release_column(&column)
+
+
+cdef int decimal(uint8_t *p, int64_t value) noexcept:
+    # writes the digits, at most 20 of them, and tells how many
+    cdef uint8_t digits[20]
+    cdef int count = 0, length = 0
+    cdef uint64_t rest = <uint64_t> value if value >= 0 else 0 - <uint64_t> value
+    if value < 0:
+        p[0] = 45
+        length = 1
+    while True:
+        digits[count] = <uint8_t> (48 + rest % 10)
+        count += 1
+        rest //= 10
+        if rest == 0:
+            break
+    while count:
+        count -= 1
+        p[length] = digits[count]
+        length += 1
+    return length
+
+
+def lay_dpubs(bytes topic, data, offsets, Py_ssize_t width, defers, Py_ssize_t first, Py_ssize_t last,
+              int64_t max_bytes):
+    cdef Column column
+    cdef View delays
+    cdef Py_ssize_t row = first, line = len(topic) + 6, index
+    cdef int64_t begin, end, defer, total = 0
+    cdef uint8_t scratch[20]
+    cdef uint8_t *p
+    cdef int digits
+    hold_column(&column, data, offsets, width)
+    try:
+        hold(&delays, defers, 0, view_all())
+    except BaseException:
+        release_column(&column)
+        raise
+    try:
+        while row < last:
+            begin = column_offset(&column, row)
+            end = column_offset(&column, row + 1)
+            if end < begin:
+                raise ValueError("an offset beyond the data")
+            if row >= delays.end // 8:
+                raise ValueError("a row beyond the offsets")
+            memcpy(&defer, delays.p + 8 * row, 8)
+            digits = decimal(scratch, defer)
+            if begin == end or (row > first and total + line + digits + 5 + end - begin > max_bytes):
+                break
+            total += line + digits + 5 + end - begin
+            row += 1
+        laid = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> total)
+        p = <uint8_t *> PyBytes_AS_STRING(laid)
+        for index in range(first, row):
+            begin = column_offset(&column, index)
+            end = column_offset(&column, index + 1)
+            memcpy(&defer, delays.p + 8 * index, 8)
+            memcpy(p, b"DPUB ", 5)
+            memcpy(p + 5, PyBytes_AS_STRING(topic), <size_t> line - 6)
+            p[line - 1] = 32
+            p += line
+            p += decimal(p, defer)
+            p[0] = 10
+            nq_put32(p + 1, <uint32_t> (end - begin))
+            memcpy(p + 5, column.data.p + begin, <size_t> (end - begin))
+            p += 5 + end - begin
+        return laid, row
+    finally:
+        release_column(&column)
+        PyBuffer_Release(&delays.buffer)

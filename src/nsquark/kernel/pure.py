@@ -22,6 +22,7 @@ n-th message of a batch has position `position + n` and id `first id + n`.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
@@ -31,6 +32,7 @@ MAGIC = b"NQB1"
 HEADER = struct.Struct(">4sIIIQQqq")
 FRAME = struct.Struct(">IIqH16s")
 _U32 = struct.Struct(">I")
+_FRAME_START = struct.Struct(">IIq")
 _I32 = struct.Struct(">i")
 _FIN_LENGTH = 21
 _HEX = frozenset(b"0123456789abcdef")
@@ -212,9 +214,9 @@ class BatchWriter:
         self.add_pubs(data, 0, count, length, timestamp)
         return count
 
-    def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int) -> int:
+    def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int, due: int = 0) -> int:
         """Add the body that `scan_mpub` found complete at `start`; returns the bytes of bodies."""
-        self._open(timestamp, 0)
+        self._open(timestamp, due)
         start += 4
         total = 0
         for _ in range(count):
@@ -328,6 +330,19 @@ def with_attempts(frames: Buffer, attempts: int) -> bytes:
     return bytes(out)
 
 
+def timestamps(frames: Buffer, first_id: int) -> list[tuple[int, int]]:
+    """When these whole frames, from `first_id` on, were published: (id, timestamp) at each change."""
+    steps: list[tuple[int, int]] = []
+    at = 0
+    while at + 34 <= len(frames):
+        size, _, timestamp = _FRAME_START.unpack_from(frames, at)
+        if not steps or timestamp != steps[-1][1]:
+            steps.append((first_id, timestamp))
+        first_id += 1
+        at += 4 + size
+    return steps
+
+
 Batch = tuple[int, int, int, int, int, int, int]
 
 
@@ -387,6 +402,95 @@ def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int
                 return -1, 0, at - start + length if end - at < length else 0
             return offset, first + count - position, 0
         at += length
+
+
+def index_frames(
+    data: Buffer, end: int, at: int, remaining: int, base: int, skip: int, want: int
+) -> tuple[bytes, int, int, int]:
+    """Where messages begin in a piece of log that is read piece by piece: (index, at, remaining, skip).
+
+    `at` is where the next frame lies, or the next batch header when `remaining` is 0; everything before `end`
+    is walked, headers and sizes that begin there may lie behind it. The index is a big-endian u32 for each
+    frame, counted from `base` before the data; the first `skip` frames have none, and it stops after `want`.
+    What is returned is how to go on, with `at` counted in the same data, mostly behind them. An `at` of -1
+    says that this is no log.
+    """
+    index = bytearray()
+    end = min(end, len(data))
+    while at < end and want > 0:
+        if remaining == 0:
+            if len(data) - at < HEADER.size:
+                return bytes(index), -1, 0, skip
+            magic, _, length, remaining, _, _, _, _ = HEADER.unpack_from(data, at)
+            if magic != MAGIC or remaining == 0 or remaining > length // 34:
+                return bytes(index), -1, 0, skip
+            at += HEADER.size
+            continue
+        if len(data) - at < 4:
+            return bytes(index), -1, 0, skip
+        size = 4 + _U32.unpack_from(data, at)[0]
+        if size < 34:
+            return bytes(index), -1, 0, skip
+        if skip:
+            skip -= 1
+        else:
+            index += _U32.pack((base + at) & 0xFFFFFFFF)
+            want -= 1
+        at += size
+        remaining -= 1
+    return bytes(index), at, remaining, skip
+
+
+# ---- columns: a range of the log as Arrow wants it
+
+_COLUMN_OFFSETS = struct.Struct("<i")
+_COLUMN_NUMBER = struct.Struct("<q")
+
+
+def decode_frames(
+    data: Buffer, index: Buffer, bodies: bool, times: bool, ids: bool
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """The messages of a piece of log, column by column: (offsets, bodies, times, ids).
+
+    `index` says where each frame begins, as `index_frames` has it. Offsets are one more than messages, i32,
+    and say where each body begins and ends in `bodies`; times are i64, microseconds since the epoch; ids have
+    16 bytes each. Little-endian, as Arrow has it; what is not asked for is empty.
+    Raises ValueError if the index leads astray, OverflowError for 2 GiB of bodies or more.
+    """
+    if len(index) % 4:
+        raise ValueError("the index is cut off")
+    offsets, stamps, names = bytearray(), bytearray(), bytearray()
+    pieces: list[Buffer] = []
+    total = 0
+    for (at,) in _U32.iter_unpack(index):
+        if len(data) - at < 34:
+            raise ValueError(f"no message at {at}")
+        size, kind, time, _, name = FRAME.unpack_from(data, at)
+        if size < 30 or kind != 2 or len(data) - at - 4 < size:
+            raise ValueError(f"no message at {at}")
+        if bodies:
+            offsets += _COLUMN_OFFSETS.pack(total)
+            pieces.append(data[at + 34 : at + 4 + size])
+            total += size - 30
+            if total > 0x7FFFFFFF:
+                raise OverflowError("2 GiB of bodies or more")
+        if times:
+            stamps += _COLUMN_NUMBER.pack(time // 1000)
+        if ids:
+            names += name
+    if bodies:
+        offsets += _COLUMN_OFFSETS.pack(total)
+    return bytes(offsets), b"".join(pieces), bytes(stamps), bytes(names)
+
+
+def count_column(first: int, count: int) -> bytes:
+    """The numbers from `first` on as a column of i64."""
+    return struct.pack(f"<{count}q", *range(first, first + count))
+
+
+def stride_column(stride: int, count: int) -> bytes:
+    """The offsets of `count` values that are all `stride` long: a column of i32, one more than values."""
+    return struct.pack(f"<{count + 1}i", *range(0, stride * count + 1, stride))
 
 
 # ---- the other end of the wire: what a client reads and writes
@@ -479,3 +583,76 @@ def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple
     pieces[0] = head
     pieces[1] = _U32.pack(sum(map(len, pieces)) - len(head))
     return -1, b"".join(pieces)
+
+
+# ---- from Arrow to the wire
+#
+# A column of bodies is a buffer of bytes and one of offsets, int32 or int64 by `width`, in the machine's
+# order: body n lies from offset n to offset n + 1.
+
+
+def _offset(offsets: Buffer, width: int, index: int, size: int) -> int:
+    at = index * width
+    if at < 0 or at + width > len(offsets):
+        raise ValueError("a row beyond the offsets")
+    offset = int.from_bytes(offsets[at : at + width], sys.byteorder, signed=True)
+    if not 0 <= offset <= size:
+        raise ValueError("an offset beyond the data")
+    return offset
+
+
+def lay_mpub(
+    head: bytes, data: Buffer, offsets: Buffer, width: int, first: int, last: int, max_bytes: int
+) -> tuple[bytes, int]:
+    """The bodies from row `first` on as an MPUB body, and the next row.
+
+    The body has at most `max_bytes`, or a single message. With a `head`, the command's line, it is the whole
+    command. An empty body ends it, since NSQ takes none: nothing is laid out, and the next row is `first`,
+    when that is the empty one.
+    """
+    pieces: list[bytes] = []
+    total, row = 4, first
+    while row < last:
+        begin = _offset(offsets, width, row, len(data))
+        end = _offset(offsets, width, row + 1, len(data))
+        if end < begin:
+            raise ValueError("an offset beyond the data")
+        if begin == end or (pieces and total + 4 + end - begin > max_bytes):
+            break
+        pieces += [_U32.pack(end - begin), bytes(data[begin:end])]
+        total += 4 + end - begin
+        row += 1
+    if row == first:
+        return b"", first
+    sized = head + _U32.pack(total) if head else b""
+    return b"".join([sized, _U32.pack(row - first), *pieces]), row
+
+
+def lay_dpubs(
+    topic: bytes,
+    data: Buffer,
+    offsets: Buffer,
+    width: int,
+    defers: Buffer,
+    first: int,
+    last: int,
+    max_bytes: int,
+) -> tuple[bytes, int]:
+    """The same as DPUB commands, each with its row's milliseconds of `defers`, which are int64."""
+    pieces: list[bytes] = []
+    total, row = 0, first
+    while row < last:
+        begin = _offset(offsets, width, row, len(data))
+        end = _offset(offsets, width, row + 1, len(data))
+        if end < begin:
+            raise ValueError("an offset beyond the data")
+        if row < 0 or row * 8 + 8 > len(defers):
+            raise ValueError("a row beyond the offsets")
+        defer = int.from_bytes(defers[row * 8 : row * 8 + 8], sys.byteorder, signed=True)
+        command = b"DPUB %b %d\n%b" % (topic, defer, _U32.pack(end - begin))
+        if begin == end or (pieces and total + len(command) + end - begin > max_bytes):
+            break
+        pieces += [command, bytes(data[begin:end])]
+        total += len(command) + end - begin
+        row += 1
+    return b"".join(pieces), row

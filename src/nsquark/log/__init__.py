@@ -3,7 +3,8 @@
 from .cursor import Cursor, Run
 from .journal import ChannelState, Journal, JournalState
 from .ranges import Ranges
-from .segment import Segment
+from .reader import LogReader, Stored, TimeSearch, read_messages
+from .segment import NotIndexed, Segment
 from .topic_log import Deferred, Limits, TopicLog
 
 __all__ = [
@@ -13,8 +14,13 @@ __all__ = [
     "Journal",
     "JournalState",
     "Limits",
+    "LogReader",
+    "NotIndexed",
     "Ranges",
     "Run",
     "Segment",
+    "Stored",
+    "TimeSearch",
     "TopicLog",
+    "read_messages",
 ]

@@ -40,7 +40,8 @@ class Cursor:
     """
 
     __slots__ = (
-        "_at", "_base", "_data", "_log", "_read_size", "_remaining", "_segment", "_whatever_due", "position",
+        "_at", "_base", "_data", "_log", "_passed", "_read_size", "_remaining", "_segment", "_whatever_due",
+        "position",
     )  # fmt: skip
 
     def __init__(self, log: TopicLog, position: int, whatever_due: bool = False) -> None:
@@ -53,6 +54,7 @@ class Cursor:
         self._segment: Segment | None = None
         self._remaining = 0
         self._read_size = READ_SIZE
+        self._passed: Run | None = None  # the rest of a deferred batch in whose middle it was set
 
     def seek(self, position: int) -> None:
         """Go on from `position`."""
@@ -66,8 +68,8 @@ class Cursor:
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.
 
-        None at the end of the log. Raises LogCorrupt where the log does not read as it was written; the
-        cursor is then where it was.
+        None at the end of the log. Raises LogCorrupt where the log does not read as it was written, and
+        NotIndexed where somebody must look into a large old file first; the cursor is then where it was.
         """
         while True:
             if self._at < len(self._data):
@@ -87,6 +89,9 @@ class Cursor:
                     return passed
             if not self._load():
                 return None
+            if self._passed is not None:
+                passed, self._passed = self._passed, None
+                return passed
 
     def _pass_deferred(self) -> Run | None:
         """Pass over a deferred batch at the cursor, or step into it where its due time does not matter."""
@@ -106,6 +111,21 @@ class Cursor:
         self.position += count
         self._at += length
         return Run(position, count, first_id, b"", due)
+
+    def _pass_rest_of_deferred(self) -> None:
+        """The cursor was set into the middle of a batch: if that is deferred, its rest is passed over."""
+        at = 0
+        while True:
+            _, _, length, count, first, first_id, _, due = _HEADER.unpack_from(self._data, at)
+            if self.position < first + count:
+                break
+            at += length
+        if due:
+            skipped = self.position - first
+            self._passed = Run(self.position, count - skipped, first_id + skipped, b"", due)
+            self.position = first + count
+            self._base, self._data = self._base + at + length, self._data[at + length :]
+            self._at = self._remaining = 0
 
     def _corrupt(self, what: str) -> LogCorrupt:
         name = str(self._segment.path) if self._segment else "memory"
@@ -135,20 +155,24 @@ class Cursor:
         if at < 0:
             raise self._corrupt(f"no message {self.position}")
         self._at = at
+        if self._remaining and not self._whatever_due:
+            self._pass_rest_of_deferred()
 
     def _locate(self) -> bool:
         """Find the position by the index of its segment."""
         segment = self._log.segment_at(self.position)
         if segment is None:
             return False
-        self._segment = segment
         self._base, self._at, self._remaining = segment.offset_near(self.position), 0, 0
+        self._segment = segment
         size = READ_SIZE
         while True:
             data = segment.read(self._base, size)
             at, remaining, needed = kernel.find_message(data, 0, len(data), self.position)
             if at >= 0:
                 self._data, self._at, self._remaining = data, at, remaining
+                if remaining and not self._whatever_due:
+                    self._pass_rest_of_deferred()
                 return True
             if needed <= len(data) or self._base + needed > segment.size:
                 self._segment, self._data = None, b""

@@ -17,6 +17,7 @@ A record is a letter and fixed fields, big-endian; positions are u64, due times 
     M number, position                          everything before `position` is finished, nothing else is
     Q position, count, due                      published with a due time, for every channel
     P position                                  what lies before has left the topic's queue for its channels
+    E epoch u64                                 which log this is: another one when a topic is created again
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _REQUEUE = struct.Struct(">cIQIHq")
 _MOVE = struct.Struct(">cIQ")
 _DEFER = struct.Struct(">cQIq")
 _PUMP = struct.Struct(">cQ")
+_EPOCH = struct.Struct(">cQ")
 _LENGTH = struct.Struct(">I")
 _MAX_COUNT = 0xFFFFFFFF
 
@@ -101,6 +103,7 @@ class JournalState:
         self.channels: dict[str, ChannelState] = {}
         self.deferred: list[Deferred] = []
         self.pumped: int | None = None
+        self.epoch: int | None = None
         self._numbers: dict[int, tuple[str, ChannelState]] = {}
 
     def apply(self, records: memoryview) -> None:
@@ -143,6 +146,9 @@ class JournalState:
             elif kind == b"P":
                 _, self.pumped = _PUMP.unpack_from(records, at)
                 at += _PUMP.size
+            elif kind == b"E":
+                _, self.epoch = _EPOCH.unpack_from(records, at)
+                at += _EPOCH.size
             else:
                 return  # from a later version: what follows cannot be read
 
@@ -250,6 +256,9 @@ class Journal:
 
     def pump(self, position: int) -> None:
         self._add(_PUMP.pack(b"P", position))
+
+    def identify(self, epoch: int) -> None:
+        self._add(_EPOCH.pack(b"E", epoch))
 
     # ---- the file
 

@@ -10,19 +10,15 @@ from collections.abc import Iterator
 
 
 class Ranges:
-    __slots__ = ("_ends", "_starts")
+    __slots__ = ("_ends", "_starts", "count")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
+        self.count = 0  # how many positions are in the set
 
     def __bool__(self) -> bool:
         return bool(self._starts)
-
-    @property
-    def count(self) -> int:
-        """How many positions are in the set."""
-        return sum(self._ends) - sum(self._starts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(list(zip(self._starts, self._ends, strict=True)))
@@ -44,6 +40,7 @@ class Ranges:
         if not starts or start > ends[-1]:
             starts.append(start)
             ends.append(end)
+            self.count += end - start
             return
         # the ranges that overlap or touch are those that end at or after `start` and begin at or before `end`
         low = bisect_left(ends, start)
@@ -51,6 +48,8 @@ class Ranges:
         if low < high:
             start = min(start, starts[low])
             end = max(end, ends[high - 1])
+            self.count -= sum(ends[low:high]) - sum(starts[low:high])
+        self.count += end - start
         starts[low:high] = [start]
         ends[low:high] = [end]
 
@@ -60,18 +59,22 @@ class Ranges:
         if not starts or starts[0] >= position:
             return
         gone = bisect_right(ends, position)
+        self.count -= sum(ends[:gone]) - sum(starts[:gone])
         del starts[:gone]
         del ends[:gone]
         if starts and starts[0] < position:
+            self.count -= position - starts[0]
             starts[0] = position
 
     def drop_from(self, position: int) -> None:
         """Forget everything at and behind `position`."""
         starts, ends = self._starts, self._ends
         keep = bisect_left(starts, position)
+        self.count -= sum(ends[keep:]) - sum(starts[keep:])
         del starts[keep:]
         del ends[keep:]
         if ends and ends[-1] > position:
+            self.count -= ends[-1] - position
             ends[-1] = position
 
     def next_gap(self, position: int) -> int:
@@ -86,10 +89,21 @@ class Ranges:
         at = bisect_left(self._starts, position)
         return self._starts[at] if at < len(self._starts) else None
 
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What of [start, end) is not in the set, in order."""
+        while start < end:
+            start = self.next_gap(start)
+            stop = self.next_start(start)
+            stop = end if stop is None else min(stop, end)
+            if start < stop:
+                yield start, stop
+            start = stop
+
     def count_from(self, position: int) -> int:
-        """How many positions at or behind `position` are in the set."""
-        at = bisect_right(self._ends, position)
-        total = sum(self._ends[at:]) - sum(self._starts[at:])
-        if at < len(self._starts) and self._starts[at] < position:
-            total -= position - self._starts[at]
-        return total
+        """How many positions at or behind `position` are in the set: cheap where few lie before it."""
+        starts, ends = self._starts, self._ends
+        at = bisect_right(ends, position)
+        before = sum(ends[:at]) - sum(starts[:at])
+        if at < len(starts) and starts[at] < position:
+            before += position - starts[at]
+        return self.count - before

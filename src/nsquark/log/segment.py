@@ -10,10 +10,20 @@ from bisect import bisect_right
 from pathlib import Path
 
 from nsquark import kernel
+from nsquark.errors import NsquarkError
 
 SUFFIX = ".log"
 INDEX_STRIDE = 65536
 WINDOW = 1 << 20
+AT_ONCE = 1 << 20  # a file of this size is indexed by whoever needs it; a larger one would hold up the rest
+
+
+class NotIndexed(NsquarkError):
+    """A position was asked for in a file that must be walked first: `segment.build_index`, in a thread."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(str(segment.path))
+        self.segment = segment
 
 
 class Segment:
@@ -56,35 +66,67 @@ class Segment:
         self.size += size
         self.end = position + count
 
+    @property
+    def indexed(self) -> bool:
+        return self._indexed_to >= self.size
+
     def offset_near(self, position: int) -> int:
         """The offset of a batch at or before the one that holds `position`, at most about a stride away.
 
-        Where the file does not read as it was written, it is the last one before that.
+        Where the file does not read as it was written, it is the last one before that. Raises NotIndexed for
+        a large file of an earlier process that nobody has looked into yet.
         """
-        if self._indexed_to < self.size:
-            self._scan(verify=False)
+        if not self.indexed:
+            if position <= self.base:
+                return 0
+            if self.size > AT_ONCE:
+                raise NotIndexed(self)
+            self.build_index()
         at = bisect_right(self._index, (position, self.size)) - 1
         return self._index[at][1] if at >= 0 else 0
 
-    def _scan(self, verify: bool) -> tuple[list[kernel.Batch], int, int]:
-        """Walk the batches that the index does not know yet; returns (deferred ones, next position, stop)."""
+    def mark_before(self, position: int, offset: int) -> tuple[int, int]:
+        """(position, offset) of a batch that begins at or before both, near to one of them."""
+        index = self._index
+        at = min(bisect_right(index, (position, self.size)), bisect_right(index, offset, key=_offset_of)) - 1
+        return index[at] if at >= 0 else (self.base, 0)
+
+    @property
+    def marks(self) -> list[tuple[int, int]]:
+        """(position, offset) of a batch in each stride, in order."""
+        return self._index
+
+    def build_index(self, fd: int | None = None) -> None:
+        """Walk the whole file, which must not be written to any more. May run in any thread.
+
+        `fd` is a descriptor of the file for those who have one: it may be deleted meanwhile.
+        """
+        if fd is not None:
+            index, _, _, _ = self._scan(fd, verify=False)
+        else:
+            with open(self.path, "rb", buffering=0) as file:
+                index, _, _, _ = self._scan(file.fileno(), verify=False)
+        self._index, self._indexed_to = index, self.size
+
+    def _scan(self, fd: int, verify: bool) -> tuple[list[tuple[int, int]], list[kernel.Batch], int, int]:
+        """Walk the batches from the beginning; returns (index, deferred ones, next position, stop)."""
+        index: list[tuple[int, int]] = []
         deferred: list[kernel.Batch] = []
-        offset, window, position = self._indexed_to, WINDOW, self.base
-        while offset < self.size:
-            data = self.read(offset, window)
+        size, offset, window, position = self.size, 0, WINDOW, self.base
+        while offset < size:
+            data = os.pread(fd, min(window, size - offset), offset)
             stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), verify, INDEX_STRIDE)
             for mark in marks:
-                self._index.append((mark[3], offset + mark[0]))
+                index.append((mark[3], offset + mark[0]))
                 if mark[6]:
                     deferred.append(mark)
             if last is not None:
                 position = last[3] + last[2]
             offset += stop
-            self._indexed_to = offset
-            if needed == 0 or offset + needed > self.size:
+            if needed == 0 or offset + needed > size or not data:
                 break
             window = max(WINDOW, needed)
-        return deferred, position, offset
+        return index, deferred, position, offset
 
     def recover(self) -> list[kernel.Batch]:
         """Find out how much of the file is whole, and cut off the rest. Returns its deferred batches.
@@ -92,12 +134,18 @@ class Segment:
         Reads and checks every byte, so it is for the newest segment only.
         """
         self.size = os.stat(self.path).st_size
-        deferred, self.end, whole = self._scan(verify=True)
+        with open(self.path, "rb", buffering=0) as file:
+            self._index, deferred, self.end, whole = self._scan(file.fileno(), verify=True)
         if whole < self.size:
             os.truncate(self.path, whole)
             self.size = whole
+        self._indexed_to = whole
         return deferred
 
     def delete(self) -> None:
         self.close()
         self.path.unlink(missing_ok=True)
+
+
+def _offset_of(mark: tuple[int, int]) -> int:
+    return mark[1]

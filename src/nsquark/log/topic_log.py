@@ -158,6 +158,25 @@ class TopicLog:
         self._take_ids(len(bodies))
         return self._writer.add_bodies(bodies, timestamp, due)
 
+    def reserve_ids(self, count: int) -> int:
+        """The first of `count` ids that follow each other, for `add_reserved`: nobody else gets them."""
+        self._take_ids(count)
+        first = self._writer.next_id
+        self._writer.renumber(self._writer.position, first + count)
+        return first
+
+    def add_reserved(
+        self, data: kernel.Buffer, start: int, count: int, first_id: int, timestamp: int, due: int
+    ) -> int:
+        """Add a checked MPUB body as a batch of its own, with ids that `reserve_ids` gave, in any process."""
+        writer = self._writer
+        usual = writer.next_id
+        writer.renumber(writer.position, first_id)
+        try:
+            return writer.add_mpub(data, start, count, timestamp, due)
+        finally:
+            writer.renumber(writer.position, usual)
+
     def commit(self) -> int:
         """Write what was added since the last commit; returns how many messages that were.
 
@@ -252,6 +271,33 @@ class TopicLog:
         at = bisect_right(self.segments, segment.base, key=_base_of)
         return self.segments[at] if at < len(self.segments) else None
 
+    def chunks_from(self, position: int) -> list[Chunk]:
+        """The pieces of the tail from the one that holds this position to the first gap."""
+        tail = self._tail
+        at = bisect_right(tail, position, key=_position_of) - 1
+        if at < 0 or position >= tail[at].end:
+            return []
+        end = at + 1
+        while end < len(tail) and tail[end].position == tail[end - 1].end:
+            end += 1
+        return tail[at:end]
+
+    def gaps(self, start: int) -> list[tuple[int, int]]:
+        """What is gone of all from `start` on: in a log without files, what nobody needed."""
+        if self.directory is not None:
+            return [(start, self.first)] if start < self.first else []
+        found = []
+        for chunk in self._tail:
+            if start < chunk.position:
+                found.append((start, chunk.position))
+            start = max(start, chunk.end)
+        return [*found, (start, self.end)] if start < self.end else found
+
+    @property
+    def size(self) -> int:
+        """Bytes in the files, or in memory."""
+        return sum(each.size for each in self.segments) if self.segments else self._tail_bytes
+
     # ---- what the disk holds
 
     def start_sync(self) -> tuple[list[int], int]:
@@ -274,6 +320,11 @@ class TopicLog:
         fds, self._to_sync = self._to_sync + fds, []
         self._new_file = False
         return fds, self.unsynced
+
+    @property
+    def new_file(self) -> bool:
+        """Whether a power cut could take a whole file of this log with it."""
+        return self._new_file
 
     def synced(self, messages: int) -> None:
         self.unsynced -= messages
@@ -316,7 +367,7 @@ class TopicLog:
         limits = self.limits
         if not limits.retention_bytes and not limits.retention_time:
             return False
-        if limits.retention_bytes and sum(each.size for each in self.segments) > limits.retention_bytes:
+        if limits.retention_bytes and self.size > limits.retention_bytes:
             return False
         modified = segment.modified if segment is not self.segments[-1] else now
         return not limits.retention_time or now - modified <= limits.retention_time

@@ -30,7 +30,6 @@ def main() -> int:
         lock_data_path(options.data_path)
         certificates = Certificates(options)
         nsqd_options.validate(options, certificates.load_server, certificates.load_client)
-        _warn_of_missing(options)
         process.allow_many_files()
         logs.set_up(options.log_prefix, options.log_level)
         logger.info("%s", VERSION_LINE)
@@ -43,17 +42,6 @@ def main() -> int:
         return report(error, log_prefix)
     logs.flush()
     return 0
-
-
-def _warn_of_missing(options: nsqd_options.Options) -> None:
-    """What is accepted as a flag and not built yet must not be taken for granted."""
-    ignored: tuple[tuple[str, object], ...] = (
-        ("--statsd-address", options.statsd_address),
-        ("--e2e-processing-latency-percentile", options.e2e_processing_latency_percentile),
-    )
-    for flag, given in ignored:
-        if given:
-            options.warnings.append(f"{flag} has no effect in nsquark {VERSION} yet")
 
 
 async def _serve(options: nsqd_options.Options, certificates: Certificates) -> None:

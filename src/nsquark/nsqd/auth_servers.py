@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus
 
 from nsquark.errors import NsquarkError
-from nsquark.http.client import Answer, request
 from nsquark.http.message import pack_json
 
+from .asking import Asking
 from .auth import Authorizations, parse_answer
 from .certificates import Certificates
 from .options import Options
@@ -22,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 64  # queries; what is beyond waits its turn
 MAX_ANSWER = 4 << 20
-ACCEPT = "application/vnd.nsq; version=1.0"
 
 
 class NotAnswered(NsquarkError):
@@ -46,8 +44,8 @@ class _Endpoint(NamedTuple):
 
 class AuthServers:
     def __init__(self, options: Options, certificates: Certificates) -> None:
-        self._options = options
-        self._certificates = certificates
+        self._asking = Asking(options, certificates)
+        self._method = options.auth_http_request_method.upper()
         self._endpoints = [_endpoint(address) for address in options.auth_http_address]
         self._turns = asyncio.Semaphore(AT_ONCE)
 
@@ -64,20 +62,8 @@ class AuthServers:
         raise NotAnswered("AUTH failed")
 
     async def _query(self, url: str, who: Credentials) -> Authorizations:
-        answer = await self._ask(url, who)
-        if answer.status == 403 and url.startswith("http://") and (port := _https_port(answer.body)):
-            parts = urlsplit(url)
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            answer = await self._ask(parts._replace(scheme="https", netloc=f"{host}:{port}").geturl(), who)
-        if answer.status != 200:
-            raise ValueError(f"got response {answer.status}")
-        return parse_answer(answer.body)
-
-    async def _ask(self, url: str, who: Credentials) -> Answer:
-        options = self._options
-        headers = {"Accept": ACCEPT}
         tls = "true" if who.tls else "false"
-        method, body = options.auth_http_request_method.upper(), b""
+        method, body, headers = self._method, b"", {}
         if method == "POST":
             headers["Content-Type"] = "application/json"
             body = pack_json(
@@ -92,16 +78,8 @@ class AuthServers:
             name, secret = quote_plus(who.common_name), quote_plus(who.secret)
             query = f"common_name={name}&remote_ip={quote_plus(who.remote_ip)}&secret={secret}&tls={tls}"
             url += ("&" if "?" in url else "?") + query
-        return await request(
-            method,
-            url,
-            body=body,
-            headers=headers,
-            connect_timeout=options.http_client_connect_timeout,
-            timeout=options.http_client_request_timeout,
-            tls=self._certificates.client_context() if url.startswith("https://") else None,
-            max_body=MAX_ANSWER,
-        )
+        answer = await self._asking.ask(method, url, max_body=MAX_ANSWER, body=body, headers=headers)
+        return parse_answer(answer.body)
 
 
 def _endpoint(address: str) -> _Endpoint:
@@ -110,12 +88,3 @@ def _endpoint(address: str) -> _Endpoint:
     scheme, _, rest = shown.partition("://")
     host, slash, path = rest.partition("/")
     return _Endpoint(url, f"{scheme}://{host.rpartition('@')[2]}{slash}{path}")
-
-
-def _https_port(body: bytes) -> int:
-    """Where a server that wants TLS has it; 0 if it does not say."""
-    try:
-        port = json.loads(body)["https_port"]
-    except (ValueError, KeyError, TypeError):
-        return 0
-    return port if type(port) is int and 0 < port < 1 << 16 else 0

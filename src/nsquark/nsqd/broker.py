@@ -20,9 +20,13 @@ from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
 from .certificates import Certificates
+from .dead_letters import DeadLetters
+from .disk_reads import DiskReads
+from .health import METADATA, WRITE, Health, Thing
 from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
+from .staging import SWEEP_INTERVAL, Staging
 from .syncer import Syncer
 from .timers import Timers
 from .topic import Topic
@@ -37,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
+SAVE_AGAIN = 1.0  # after metadata could not be written
 
 
 class Services(Protocol):
@@ -47,11 +52,16 @@ class Services(Protocol):
     turn: Turn
     timers: Timers
     syncer: Syncer
+    reads: DiskReads
+    dead_letters: DeadLetters
+    loop: asyncio.AbstractEventLoop
+    topics: dict[str, Topic]
 
-    def healthy(self) -> None: ...
-    def unhealthy(self, reason: str) -> None: ...
+    def healthy(self, what: Thing = WRITE) -> None: ...
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
     def changed(self, ephemeral: bool) -> None: ...
     def announce(self, topic: str, channel: str = "") -> None: ...
+    def topic(self, name: str) -> Topic: ...
     def delete_topic(self, name: str) -> None: ...
 
 
@@ -84,18 +94,21 @@ class Broker:
         self.tcp_port = self.http_port = self.https_port = 0
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
-        self.health = "OK"
+        self._health = Health()
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
-        self.syncer = Syncer(loop, self.unhealthy)
+        self.syncer = Syncer(loop)
+        self.reads = DiskReads(loop)
+        self.dead_letters = DeadLetters(self)
         self.stopping = False
-        self._loop = loop
+        self.loop = loop
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
+        self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
 
     # ---- the data directory
@@ -118,11 +131,14 @@ class Broker:
         for name, entry_ in known.items():
             topic = self._open(name)
             topic.restore(list(entry_.channels), entry_.paused, now)
-            for channel, paused in entry_.channels.items():
-                topic.channels[channel].paused = paused
+            for channel_name, told in entry_.channels.items():
+                channel = topic.channels[channel_name]
+                channel.paused, channel.max_attempts = told.paused, told.max_attempts
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self.staging.load()
         self._every(self.options.sync_timeout, self._sync)
         self._every(TRIM_INTERVAL, self._trim)
+        self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
@@ -135,10 +151,10 @@ class Broker:
 
         def run() -> None:
             if not self.stopping:
-                self._periodic[slot] = self._loop.call_later(seconds, run)
+                self._periodic[slot] = self.loop.call_later(seconds, run)
                 work()
 
-        self._periodic.append(self._loop.call_later(seconds, run))
+        self._periodic.append(self.loop.call_later(seconds, run))
 
     def _sync(self) -> None:
         for topic in self.topics.values():
@@ -153,7 +169,9 @@ class Broker:
                     topic.trim(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
-                    self.unhealthy(str(error))
+                    self.unhealthy(str(error), (topic.name, "trim"))
+                else:
+                    self.healthy((topic.name, "trim"))
 
     # ---- topics
 
@@ -182,6 +200,7 @@ class Broker:
         del self.topics[name]
         logger.info("TOPIC(%s): deleting", name)
         topic.exit()
+        self.healthy((name,))
         self.changed(topic.ephemeral)
         self.announce(name)
 
@@ -207,7 +226,7 @@ class Broker:
             return
         self._change += 1
         if self._saving is None:
-            self._saving = self._loop.create_task(self._save())
+            self._saving = self.loop.create_task(self._save())
 
     async def save_metadata(self) -> None:
         """Return when everything up to now is in the file and on disk. Raises OSError."""
@@ -215,7 +234,7 @@ class Broker:
         wanted = self._change
         while self._saved < wanted:
             if self._saving is None:
-                self._saving = self._loop.create_task(self._save())
+                self._saving = self.loop.create_task(self._save())
             await asyncio.shield(self._saving)
 
     async def _save(self) -> None:
@@ -235,27 +254,55 @@ class Broker:
                     await self.syncer.run(write)
                 except OSError as error:
                     logger.error("failed to persist metadata - %s", error)
-                    self.unhealthy(str(error))
+                    self.unhealthy(str(error), METADATA)
+                    self._deleted = deleted + self._deleted
+                    if not self.stopping:
+                        self.loop.call_later(SAVE_AGAIN, self._save_again)
                     raise
+                self.healthy(METADATA)
                 self.syncer.delete(deleted)
                 self._saved = change
         finally:
             self._saving = None
 
+    def _save_again(self) -> None:
+        if self._saving is None and self._saved < self._change and not self.stopping:
+            self._saving = self.loop.create_task(self._save())
+
+    async def sync_journal(self, topic: Topic) -> None:
+        """Return when everything in the topic's journal is on the disk. Raises OSError."""
+        topic.flush_journal()
+        fds = topic.journal.start_sync()
+
+        def work() -> None:
+            for fd in fds:
+                try:
+                    os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+
+        await self.syncer.run(work)
+
     # ---- health
 
-    def healthy(self) -> None:
-        if self.health != "OK":
-            self.health = "OK"
+    @property
+    def health(self) -> str:
+        """`OK`, or `NOK - ` and the latest of what does not work."""
+        return self._health.text
 
-    def unhealthy(self, reason: str) -> None:
-        self.health = f"NOK - {reason}"
+    def healthy(self, what: Thing = WRITE) -> None:
+        if self._health.problems:
+            self._health.works(what)
+
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
+        self._health.failed(what, reason)
 
     # ---- the end
 
     async def stop_saving(self) -> None:
         """Let the metadata be written no more but by `close`."""
         self.stopping = True
+        await self.staging.stop()
         if self._saving is not None:
             await asyncio.wait([self._saving])
         await asyncio.sleep(0)  # connections that were closed just now hear of it
@@ -266,9 +313,13 @@ class Broker:
         for handle in self._periodic:
             handle.cancel()
         self.turn.run()
+        for topic in list(self.topics.values()):
+            topic.settle()  # which may be news for others
+        self.turn.run()
         for topic in self.topics.values():
             topic.close()
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self.node.save()
         self.timers.close()
+        self.reads.close()
         self.syncer.close()

@@ -9,21 +9,19 @@ Plain and synchronous: every method is atomic, and time is an argument (ns since
 
 from __future__ import annotations
 
-import heapq
 import logging
 import random
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
-from nsquark.log import ChannelState, Cursor, Deferred, Ranges, Run
+from nsquark.log import ChannelState, Cursor, Deferred, NotIndexed, Ranges, Run
 from nsquark.names import is_ephemeral
 
 from .in_flight import NEVER, Consumer, Flight
+from .latency import LatencyWindow
+from .waiting import AgainQueue, LaterQueue
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -31,17 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_RUN_BYTES = 256 << 10
-_order = count()
-
-
-@dataclass(slots=True)
-class Again:
-    """Messages to be delivered again, when the cursor has reached `mark`: their place in the queue."""
-
-    position: int
-    count: int
-    attempts: int
-    mark: int
+RETRY_NS = 1_000_000_000
 
 
 class Channel:
@@ -57,17 +45,20 @@ class Channel:
         self.requeue_count = 0
         self.timeout_count = 0
         self.in_flight_count = 0
-        self.deferred_count = 0
+        self.dead_count = 0
+        self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
         self.cursor = Cursor(topic.log, position)
         self._skip = Ranges()  # at and behind the cursor: not to be delivered by it
-        self._again: deque[Again] = deque()
-        self._again_count = 0
-        self._deferred: list[
-            tuple[int, int, int, int, int]
-        ] = []  # heap of (due, order, position, count, attempts)
+        self._again = AgainQueue()
+        self._later = LaterQueue()
+        self._dying = AgainQueue()  # on their way to the dead letters, and not there for sure
         self._ready: dict[Consumer, None] = {}  # those that may have free places, in turn
         self._journal = None if self.ephemeral else topic.journal
+        self._unreadable = False  # what comes next, when it was last tried
+        window = topic.options.e2e_processing_latency_window_time
+        wanted = topic.options.e2e_processing_latency_percentile
+        self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
 
     # ---- the state that survives
 
@@ -79,7 +70,7 @@ class Channel:
             if due > now:
                 self._push_deferred(due, position, 1, attempts)
             else:
-                self._push_again(position, 1, attempts, state.position)
+                self._again.push(position, 1, attempts, state.position)
 
     def snapshot(self) -> None:
         """Write everything into the journal, which has just begun a new file."""
@@ -92,10 +83,12 @@ class Channel:
         for flight in self._flights():
             end = flight.position + flight.end - flight.first
             journal.requeue(self.number, flight.position, end, flight.attempts, 0)
-        for again in self._again:
-            journal.requeue(self.number, again.position, again.position + again.count, again.attempts, 0)
-        for due, _, position, number, attempts in self._deferred:
-            journal.requeue(self.number, position, position + number, attempts, due)
+        for again in [*self._again, *self._dying]:
+            journal.requeue(self.number, again.position, again.position + again.number, again.attempts, 0)
+        for later in self._later:
+            journal.requeue(
+                self.number, later.position, later.position + later.number, later.attempts, later.due
+            )
 
     def _flights(self) -> Iterable[Flight]:
         for consumer in self.consumers:
@@ -103,29 +96,23 @@ class Channel:
 
     def low(self) -> int:
         """Everything before this position is finished."""
-        low = self.cursor.position
+        low = self._skip.next_gap(self.cursor.position)
         for flight in self._flights():
             low = min(low, flight.position)
-        for again in self._again:
-            low = min(low, again.position)
-        for entry in self._deferred:
-            low = min(low, entry[2])
+        for queue in (self._again, self._later, self._dying):
+            for entry in queue:
+                low = min(low, entry.position)
         return low
 
     def add_needed(self, needed: Ranges) -> None:
         """Add every position that is not finished, for a log that has no files to go back to."""
-        position = self.cursor.position
-        while position < self.topic.pumped:
-            start = self._skip.next_gap(position)
-            end = self._skip.next_start(start)
-            position = self.topic.pumped if end is None else min(end, self.topic.pumped)
-            needed.add(start, position)
+        for start, end in self.fresh():
+            needed.add(start, end)
         for flight in self._flights():
             needed.add(flight.position, flight.position + flight.end - flight.first)
-        for again in self._again:
-            needed.add(again.position, again.position + again.count)
-        for _, _, start, number, _ in self._deferred:
-            needed.add(start, start + number)
+        for queue in (self._again, self._later, self._dying):
+            for entry in queue:
+                needed.add(entry.position, entry.position + entry.number)
 
     def _finished(self, start: int, end: int) -> None:
         if self._journal is not None:
@@ -137,7 +124,11 @@ class Channel:
             self._journal.requeue(self.number, position, position + number, attempts, due)
             self.topic.journaled()
 
-    # ---- what statistics show
+    # ---- what statistics and peeks show
+
+    @property
+    def deferred_count(self) -> int:
+        return self._later.count
 
     @property
     def _fresh(self) -> int:
@@ -148,13 +139,31 @@ class Channel:
     @property
     def depth(self) -> int:
         fresh = self._fresh
-        return fresh + self._again_count if fresh > 0 else self._again_count
+        return fresh + self._again.count if fresh > 0 else self._again.count
 
     @property
     def backend_depth(self) -> int:
         """What of the depth is not in memory."""
         in_memory = min(self._fresh, self.topic.log.tail_length)
         return max(0, self._fresh - max(0, in_memory)) if not self.topic.ephemeral else 0
+
+    def requeued(self) -> Iterator[tuple[int, int, int]]:
+        """What is to be delivered again, as it comes: (position, count, attempts so far)."""
+        for entry in self._again:
+            yield entry.position, entry.number, entry.attempts
+
+    def fresh(self) -> Iterator[tuple[int, int]]:
+        """What the cursor has before it: (start, end)."""
+        return self._skip.gaps(self.cursor.position, self.topic.pumped)
+
+    def in_flight(self) -> Iterator[tuple[Consumer, Flight]]:
+        for consumer in self.consumers:
+            for flight in consumer.flights:
+                yield consumer, flight
+
+    def deferred(self) -> list[tuple[int, int, int, int]]:
+        """What waits for its time, the earliest first: (position, count, attempts so far, due)."""
+        return [(each.position, each.number, each.attempts, each.due) for each in sorted(self._later)]
 
     # ---- consumers
 
@@ -172,8 +181,7 @@ class Channel:
         for flight in consumer.flights:
             number = flight.end - flight.first
             self.in_flight_count -= number
-            self._requeued(flight.position, number, flight.attempts, 0)
-            self._push_again(flight.position, number, flight.attempts, self.cursor.position)
+            self._give_back(flight.position, number, flight.attempts, self.cursor.position)
         consumer.flights = []
         consumer.in_flight_count = 0
         self.topic.channel_ready(self)
@@ -213,6 +221,8 @@ class Channel:
             else:
                 flight.first = end
                 flight.position = start + number
+            if self.latency is not None:
+                self.latency.record(flight.published, first, end, self.topic.now())
             self._finished(start, start + number)
             consumer.finish_count += number
             self._landed(consumer, number)
@@ -222,6 +232,8 @@ class Channel:
         for taken in consumer.take(first, end):
             missing.extend(range(expected, taken.first))
             number = taken.end - taken.first
+            if self.latency is not None:
+                self.latency.record(taken.published, taken.first, taken.end, self.topic.now())
             self._finished(taken.position, taken.position + number)
             consumer.finish_count += number
             self._landed(consumer, number)
@@ -236,11 +248,8 @@ class Channel:
         """
         for taken in consumer.take(message, message + 1):
             due = now + delay_ns if delay_ns > 0 else 0
-            self._requeued(taken.position, 1, taken.attempts, due)
-            if due:
-                self._push_deferred(due, taken.position, 1, taken.attempts)
-            else:
-                self._push_again(taken.position, 1, taken.attempts, self._end_of_queue())
+            self._give_back(taken.position, 1, taken.attempts, self._end_of_queue(), due)
+            if not due:
                 self.topic.channel_ready(self)
             self.requeue_count += 1
             consumer.requeue_count += 1
@@ -272,20 +281,18 @@ class Channel:
             number = sum(flight.end - flight.first for flight in late)
             for flight in late:
                 size = flight.end - flight.first
-                self._requeued(flight.position, size, flight.attempts, 0)
-                self._push_again(flight.position, size, flight.attempts, self._end_of_queue())
+                self._give_back(flight.position, size, flight.attempts, self._end_of_queue())
             if number:
                 self.timeout_count += number
                 self._landed(consumer, number)
-        while self._deferred and self._deferred[0][0] <= now:
-            _, _, position, number, attempts = heapq.heappop(self._deferred)
-            self.deferred_count -= number
-            self._push_again(position, number, attempts, self._end_of_queue())
+        while self._later and self._later.first.due <= now:
+            later = self._later.pop()
+            self._again.push(later.position, later.number, later.attempts, self._end_of_queue())
         self.topic.channel_ready(self)
         self._schedule()
 
     def _schedule(self) -> None:
-        when = self._deferred[0][0] if self._deferred else NEVER
+        when = self._later.first.due if self._later else NEVER
         for consumer in self.consumers:
             if consumer.next_deadline < when:
                 when = consumer.next_deadline
@@ -298,14 +305,20 @@ class Channel:
         """The place of what is queued now: behind what is there, as far as that would be in memory."""
         return min(self.topic.pumped, self.cursor.position + self.topic.options.mem_queue_size)
 
-    def _push_again(self, position: int, number: int, attempts: int, mark: int) -> None:
-        self._again.append(Again(position, number, attempts, mark))
-        self._again_count += number
-
     def _push_deferred(self, due: int, position: int, number: int, attempts: int) -> None:
-        heapq.heappush(self._deferred, (due, next(_order), position, number, attempts))
-        self.deferred_count += number
+        self._later.push(due, position, number, attempts)
         self.topic.wake_channel(self, due)
+
+    def _give_back(self, position: int, number: int, attempts: int, mark: int, due: int = 0) -> None:
+        """What was in flight comes again, unless it has come often enough."""
+        self._requeued(position, number, attempts, due)
+        if self._is_worn_out(attempts):
+            number -= (buried := self._bury_some(position, number, attempts))
+            position += buried
+        if due and number:
+            self._push_deferred(due, position, number, attempts)
+        elif number:
+            self._again.push(position, number, attempts, mark)
 
     def pumped(self, number: int, deferred: Iterable[Deferred]) -> None:
         """The topic has passed on `number` more messages, among them these deferred ones."""
@@ -346,13 +359,13 @@ class Channel:
                 want = 1 if available <= len(ready) else max(1, min(want, available * free // max(room, 1)))
             try:
                 sent = self._send(consumer, want, now)
-            except (
-                OSError
-            ) as error:  # the log cannot be read now: nothing is lost, and a second is soon enough
-                logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
-                self.topic.broken(str(error))
+            except NotIndexed as error:  # an old file: somebody looks into it, and we come again after that
                 ready[consumer] = None
-                self.topic.wake_channel(self, now + 1_000_000_000)
+                self.topic.index_for(self, error.segment)
+                return
+            except OSError as error:  # nothing is lost, and a second is soon enough
+                ready[consumer] = None
+                self.cannot_read(error, now)
                 return
             if not sent:
                 # the queue has changed: something was lost, deferred, or passed over
@@ -368,22 +381,33 @@ class Channel:
                     )
                     return
                 continue
+            if self._unreadable:
+                self._unreadable = False
+                self.topic.works("read", self.name)
             available -= sent
             room -= sent
             if consumer.free > 0:
                 ready[consumer] = None
 
+    def cannot_read(self, error: OSError, now: int) -> None:
+        """The log cannot be read now."""
+        logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
+        self._unreadable = True
+        self.topic.broken(str(error), "read", self.name)
+        self.topic.wake_channel(self, now + RETRY_NS)
+
     def _send(self, consumer: Consumer, want: int, now: int) -> int:
         """Send one run of at most `want` messages; 0 when only the queue has changed."""
         if self._again:
-            again = self._again[0]
-            room = again.mark - self.cursor.position
+            room = self._again.first.mark - self.cursor.position
             if room <= 0 or self._fresh <= 0:
                 return self._send_again(consumer, want, now)
             want = min(want, room)
         run = self._read(want)
         if run is None:
             return 0
+        # the oldest of the run speaks for all of it
+        self.topic.delivery_times.observe(now - int.from_bytes(run.frames[8:16], "big"), run.count)
         if consumer.sample_rate:
             return self._send_sample(consumer, run, now)
         self._take_off(consumer, run, run.frames, 1, now)
@@ -413,7 +437,8 @@ class Channel:
         if run.position > position:  # the log has let go of what lies between
             self._finished(position, run.position)
         if run.due:
-            self._push_deferred(run.due, run.position, run.count, 0)
+            for start, end in self._skip.gaps(run.position, run.position + run.count):
+                self._push_deferred(run.due, start, end - start, 0)
             return None
         return run
 
@@ -426,36 +451,36 @@ class Channel:
         logger.error(
             "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
         )
-        self.topic.broken(str(error))
+        self.topic.broken(str(error), "segment", error.segment)
         self._finished(position, end)
         self.cursor.seek(end)
         self._skip.drop_below(end)
 
     def _send_again(self, consumer: Consumer, want: int, now: int) -> int:
-        again = self._again[0]
-        position, number, attempts, mark = again.position, again.count, again.attempts, again.mark
-        want = min(want, number)
+        again = self._again.first
+        position, number, attempts = again.position, again.number, again.attempts
         try:
-            run = Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
+            run = self._read_again(position, min(want, number))
         except LogCorrupt as error:
             logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
-            self.topic.broken(str(error))
+            self.topic.broken(str(error), "segment", error.segment)
             run = None
-        self._again.popleft()
         if run is None or run.position != position:
             # gone from the log: a broken segment, or an ephemeral topic out of memory
             gone = number if run is None else min(number, run.position - position)
-            self._again_count -= gone
+            self._again.take(gone)
             self._finished(position, position + gone)
-            if gone < number:
-                self._again.appendleft(Again(position + gone, number - gone, attempts, mark))
             return 0
-        if run.count < number:
-            self._again.appendleft(Again(position + run.count, number - run.count, attempts, mark))
-        self._again_count -= run.count
+        self._again.take(run.count)
+        if self._is_worn_out(attempts):
+            self._bury(run, attempts)
+            return 0
         frames = kernel.with_attempts(run.frames, attempts + 1) if attempts else run.frames
         self._take_off(consumer, run, frames, attempts + 1, now)
         return run.count
+
+    def _read_again(self, position: int, want: int) -> Run | None:
+        return Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
 
     def _take_off(self, consumer: Consumer, run: Run, frames: kernel.Buffer, attempts: int, now: int) -> None:
         """The run goes out to the consumer and is in flight from now on."""
@@ -463,7 +488,10 @@ class Channel:
         deadline = now + consumer.msg_timeout_ns
         if deadline < consumer.next_deadline:
             self.topic.wake_channel(self, deadline)
-        consumer.add(Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline))
+        flight = Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline)
+        if self.latency is not None:
+            flight.published = kernel.timestamps(frames, run.first_id)
+        consumer.add(flight)
         consumer.in_flight_count += number
         consumer.message_count += number
         self.in_flight_count += number
@@ -499,26 +527,114 @@ class Channel:
 
     def empty(self) -> None:
         """Drop everything: queued, in flight, deferred."""
+        self._begin_at(max(self.topic.pumped, self.cursor.position))
+
+    def seek(self, position: int) -> None:
+        """Finish everything before `position`, and deliver everything from there on, as for the first time.
+
+        What is in flight is so no more. What was published to be delivered later still waits for its time.
+        """
+        self._later.drop(0, position)
+        waiting = [each for each in self._later if not each.attempts]
+        self._begin_at(position)
+        for start, end in self.topic.log.gaps(position):
+            self.pass_over(start, end)
+        for each in waiting:
+            self._skip.add(each.position, each.position + each.number)
+            self._requeued(each.position, each.number, 0, each.due)
+            self._push_deferred(each.due, each.position, each.number, 0)
+        self.topic.channel_ready(self)
+
+    def _begin_at(self, position: int) -> None:
         self._skip = Ranges()
-        self._again.clear()
-        self._deferred.clear()
-        self._again_count = self.deferred_count = self.in_flight_count = 0
-        self.cursor.seek(self.topic.pumped)
+        for queue in (self._again, self._later, self._dying):
+            queue.clear()
+        self.in_flight_count = 0
+        self.cursor.seek(position)
         for consumer in self.consumers:
             consumer.flights = []
             consumer.in_flight_count = 0
             self.has_room(consumer)
         if self._journal is not None:
-            self._journal.move(self.number, self.cursor.position)
+            self._journal.move(self.number, position)
             self.topic.journaled()
+
+    def commit(self, position: int) -> None:
+        """Finish everything before `position`, whoever has it. Never goes back."""
+        low = self.low()
+        if low < position:
+            self.discard(low, position)
+
+    def discard(self, start: int, end: int) -> None:
+        """Finish [start, end), whoever has it."""
+        self._finished(start, end)
+        for queue in (self._again, self._later, self._dying):
+            queue.drop(start, end)
+        for consumer in self.consumers:
+            number = consumer.drop(start, end)
+            if number:
+                self._landed(consumer, number)
+        cursor = self.cursor
+        if end > cursor.position:
+            self._skip.add(max(start, cursor.position), end)
+            cursor.seek(self._skip.next_gap(cursor.position))
+            self._skip.drop_below(cursor.position)
+
+    # ---- dead letters
+
+    @property
+    def attempts_limit(self) -> int:
+        """How often a message is delivered before it becomes a dead letter; 0 for no limit."""
+        if self.topic.keeps_dead_letters:
+            return 0
+        return self.topic.options.max_attempts if self.max_attempts is None else self.max_attempts
+
+    def _is_worn_out(self, attempts: int) -> bool:
+        return 0 < self.attempts_limit <= attempts
+
+    def _bury_some(self, position: int, number: int, attempts: int) -> int:
+        """Send these to the dead letters, as far as they can be read now; returns how many."""
+        done = 0
+        while done < number:
+            try:
+                run = self._read_again(position + done, number - done)
+            except (LogCorrupt, NotIndexed, OSError):
+                break  # their next delivery sees to that
+            if run is None or run.position != position + done:
+                break
+            self._bury(run, attempts)
+            done += run.count
+        return done
+
+    def _bury(self, run: Run, attempts: int) -> None:
+        self._dying.push(run.position, run.count, attempts, 0)
+        self.topic.bury(self, run, attempts)
+
+    def buried(self, position: int, number: int) -> None:
+        """These are among the dead letters, and on the disk there."""
+        if self._leave_dying(position, number):
+            self._finished(position, position + number)
+            self.dead_count += number
+
+    def not_buried(self, position: int, number: int, attempts: int, now: int) -> None:
+        """That failed: they wait a little, and it is tried again."""
+        if self._leave_dying(position, number):
+            self._push_deferred(now + RETRY_NS, position, number, attempts)
+
+    def _leave_dying(self, position: int, number: int) -> bool:
+        """False if they have been moved or dropped in the meantime."""
+        before = self._dying.count
+        self._dying.drop(position, position + number)
+        return self._dying.count < before and not self.exiting
 
     def exit(self) -> None:
         """The channel is deleted: its consumers are disconnected."""
         self.exiting = True
         self.topic.forget_channel(self)
+        self.topic.works("read", self.name)
         self._ready.clear()
         self._again.clear()
-        self._deferred.clear()
+        self._later.clear()
         for consumer in list(self.consumers):
             consumer.connection.abort()
         self.topic.consumers -= len(self.consumers)

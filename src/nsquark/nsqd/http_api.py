@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TypeVar
+from pathlib import Path
 
 from nsquark import kernel
+from nsquark.debug import add_debug_routes
 from nsquark.gotext import nanoseconds, parse_int
 from nsquark.http import (
     JSON_TYPE,
@@ -19,7 +20,7 @@ from nsquark.http import (
     Request,
     Response,
     Router,
-    in_slices,
+    joined,
     plain_text,
     v1_body,
     v1_empty,
@@ -35,8 +36,15 @@ from nsquark.wire import Mpub
 from . import stats
 from .broker import Broker
 from .channel import Channel
+from .http_arguments import argument, find_channel, find_topic
+from .http_channel import ChannelApi
 from .http_config import ConfigApi
 from .http_guard import HttpGuard
+from .http_lease import LeaseApi
+from .http_log import LogApi
+from .http_peek import PeekApi
+from .http_staging import add_staging_routes
+from .metrics import Metrics
 from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -45,6 +53,7 @@ OK = v1_text("OK")
 EMPTY = v1_empty()
 PONG = plain_text(200, "OK")
 EXITING = v1_error(503, "EXITING")
+OPENAPI = Path(__file__).with_name("openapi.yaml")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -59,17 +68,36 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/ping", api.ping, access="anybody")
     table.add("GET", "/info", api.info, access="known")
     table.add("GET", "/stats", api.stats, access="known")
-    table.add(
-        "POST", "/pub", api.pub, max_body=max_msg, too_big="MSG_TOO_BIG", logged=False, access="publish"
-    )
-    table.add("POST", "/mpub", api.mpub, max_body=max_body, logged=False, access="publish")
-    for verb in ("create", "delete", "empty", "pause", "unpause"):
-        table.add("POST", f"/topic/{verb}", getattr(api, f"topic_{verb}"), access="publish")
-        table.add("POST", f"/channel/{verb}", getattr(api, f"channel_{verb}"), access="subscribe")
+    table.add("GET", "/metrics", Metrics(broker).get, access="known")
+    table.add("GET", "/openapi.yaml", api.openapi, access="anybody")
+    for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
+        table.add(
+            "POST", path, api.pub, max_body=max_msg, too_big="MSG_TOO_BIG", logged=False, access="publish"
+        )
+    for path in ("/mpub", "/mput"):
+        table.add("POST", path, api.mpub, max_body=max_body, logged=False, access="publish")
+    log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker)
+    for thing, access in (("topic", "publish"), ("channel", "subscribe")):
+        for verb in ("create", "delete", "empty", "pause", "unpause"):
+            creates = (thing, verb) == ("channel", "create")
+            handler = channel.create if creates else getattr(api, f"{thing}_{verb}")
+            table.add("POST", f"/{thing}/{verb}", handler, access=access)
+            # Its name before NSQ 1.0, when a GET would do.
+            table.add("POST", f"/{verb}_{thing}", handler, access=access)
+            table.add("GET", f"/{verb}_{thing}", handler, access=access)
+    table.add("GET", "/log/range", log.range, access="subscribe")
+    table.add("GET", "/log/read", log.read, access="subscribe")
+    table.add("GET", "/topic/peek", peek.topic, access="subscribe")
+    table.add("GET", "/channel/peek", peek.channel, access="subscribe")
+    for verb in ("seek", "commit", "max_attempts", "redeliver"):
+        table.add("POST", f"/channel/{verb}", getattr(channel, verb), access="subscribe")
+    table.add("POST", "/channel/lease", LeaseApi(broker).lease, access="subscribe")
+    add_staging_routes(table, broker)
     table.add("GET", "/config/<opt>", config.get, access="known")
     table.add(
         "PUT", "/config/<opt>", config.put, max_body=max_msg, too_big="INVALID_VALUE", access="everything"
     )
+    add_debug_routes(table)  # for those who may do everything
     return table
 
 
@@ -123,8 +151,11 @@ class HttpApi:
             memory=FLAGS.get(query.get("include_mem", ""), True),
         )
         if query.get("format") == "json":
-            return v1_body(await in_slices(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
-        return v1_body(await in_slices(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+            return v1_body(await joined(stats.json_pieces(self._broker, wanted)), JSON_TYPE)
+        return v1_body(await joined(stats.text_pieces(self._broker, wanted, time.time())), TEXT_TYPE)
+
+    def openapi(self, _request: Request) -> Response:
+        return Response(200, OPENAPI.read_bytes(), (("Content-Type", "application/yaml"),))
 
     # ---- publishing
 
@@ -179,7 +210,7 @@ class HttpApi:
 
     def _topic_to_publish(self, request: Request) -> Topic:
         """The topic named in the query, created if need be."""
-        name = _argument(request, "topic")
+        name = argument(request, "topic")
         topic = self._broker.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -200,7 +231,7 @@ class HttpApi:
         return EMPTY
 
     def topic_empty(self, request: Request) -> Response:
-        if not is_valid_name(_argument(request, "topic")):
+        if not is_valid_name(argument(request, "topic")):
             raise HttpError(400, "INVALID_TOPIC")
         self._topic(request).empty()
         return EMPTY
@@ -217,19 +248,17 @@ class HttpApi:
 
     def _topic(self, request: Request) -> Topic:
         """The topic named in the query, which must be there."""
-        return _found(self._broker.topics.get(_argument(request, "topic")), "TOPIC_NOT_FOUND")
+        return find_topic(self._broker, request)
 
     # ---- channels
 
-    def channel_create(self, request: Request) -> Response:
-        topic, name = self._topic_and_channel_name(request)
-        topic.channel(name)
-        return EMPTY
-
     async def channel_delete(self, request: Request) -> Response:
         channel = self._channel(request)
-        channel.topic.delete_channel(channel.name)
+        topic = channel.topic
+        topic.delete_channel(channel.name)
         await self._broker.save_metadata()
+        if not topic.exiting:
+            await self._broker.sync_journal(topic)
         return EMPTY
 
     def channel_empty(self, request: Request) -> Response:
@@ -247,31 +276,4 @@ class HttpApi:
         return EMPTY
 
     def _channel(self, request: Request) -> Channel:
-        topic, name = self._topic_and_channel_name(request)
-        return _found(topic.channels.get(name), "CHANNEL_NOT_FOUND")
-
-    def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
-        """The topic, which must be there, and a channel's name, which must be possible."""
-        if not is_valid_name(_argument(request, "topic")):
-            raise HttpError(400, "INVALID_ARG_TOPIC")
-        channel = _argument(request, "channel")
-        if not is_valid_name(channel):
-            raise HttpError(400, "INVALID_ARG_CHANNEL")
-        return self._topic(request), channel
-
-
-_T = TypeVar("_T")
-
-
-def _found(thing: _T | None, otherwise: str) -> _T:
-    if thing is None:
-        raise HttpError(404, otherwise)
-    return thing
-
-
-def _argument(request: Request, name: str) -> str:
-    """A parameter that must be given, though it may be empty."""
-    value = request.query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
+        return find_channel(self._broker, request)

@@ -116,7 +116,7 @@ def _credentials(request: Request) -> Credentials:
     scheme, _, secret = (request.header("Authorization") or "").partition(" ")
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:
-        raise HttpError(401, "AUTH_FIRST", _CHALLENGE)
+        raise HttpError(401, "AUTH_FIRST", headers=_CHALLENGE)
     transport = request.http_connection.transport if request.http_connection is not None else None
     peer = transport.get_extra_info("peername") if transport is not None else None
     tls = transport.tls if isinstance(transport, Layers) else None
@@ -130,7 +130,7 @@ def _credentials(request: Request) -> Credentials:
 
 def _check(held: Authorizations | None, access: str, request: Request) -> None:
     if held is None or not held.entries:
-        raise HttpError(401, "AUTH_FAILED", _CHALLENGE)
+        raise HttpError(401, "AUTH_FAILED", headers=_CHALLENGE)
     if access == KNOWN:
         return
     if access == PUBLISH:

@@ -7,7 +7,7 @@ deadline. Answers cut pieces out of it, so in-order FINs only move its beginning
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,12 @@ _first = attrgetter("first")
 
 
 class Flight:
-    """The messages with ids [first, end); `position` is that of `first`. Times are ns since the epoch."""
+    """The messages with ids [first, end); `position` is that of `first`. Times are ns since the epoch.
 
-    __slots__ = ("attempts", "deadline", "delivered", "end", "first", "position")
+    `published` is of `kernel.timestamps`, where somebody wants to know.
+    """
+
+    __slots__ = ("attempts", "deadline", "delivered", "end", "first", "position", "published")
 
     def __init__(
         self, first: int, end: int, position: int, attempts: int, delivered: int, deadline: int
@@ -34,10 +37,13 @@ class Flight:
         self.attempts = attempts
         self.delivered = delivered
         self.deadline = deadline
+        self.published: Sequence[tuple[int, int]] = ()
 
     def piece(self, first: int, end: int) -> Flight:
         position = self.position + first - self.first
-        return Flight(first, end, position, self.attempts, self.delivered, self.deadline)
+        piece = Flight(first, end, position, self.attempts, self.delivered, self.deadline)
+        piece.published = self.published
+        return piece
 
 
 class Consumer:
@@ -112,6 +118,16 @@ class Consumer:
                 at += 1
             pieces.append(taken)
         return pieces
+
+    def drop(self, start: int, end: int) -> int:
+        """Remove the positions [start, end), as far as they are in flight here; returns how many."""
+        number = 0
+        for flight in list(self.flights):
+            first = flight.first + max(0, start - flight.position)
+            last = min(flight.end, flight.first + end - flight.position)
+            if first < last:
+                number += sum(piece.end - piece.first for piece in self.take(first, last))
+        return number
 
     def overdue(self, now: int) -> list[Flight]:
         """Remove every flight whose deadline has come."""

@@ -8,9 +8,10 @@ import logging
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from nsquark.http.fetch import fetch
 from nsquark.names import is_ephemeral, is_valid_name
 
+from .asking import Asking
+from .certificates import Certificates
 from .options import Options
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,9 @@ MAX_CHANNELS = 1000  # to believe
 
 
 class KnownChannels:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, certificates: Certificates) -> None:
         self._options = options
+        self._asking = Asking(options, certificates)
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def ask(self, lookupds: Sequence[tuple[str, int]], topic: str) -> list[str]:
@@ -51,40 +53,11 @@ class KnownChannels:
         return sorted(known)[:MAX_CHANNELS]
 
     async def _ask(self, host: str, port: int, topic: str) -> set[str]:
-        """Raises OSError, and ValueError for an answer that is not what was asked for."""
-        target = f"/channels?topic={quote(topic, safe='')}"
+        """Raises ConnectFailed, ConnectionLost, and ValueError for an answer that is no list of channels."""
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        url = f"http://{where}/channels?topic={quote(topic, safe='')}"
         async with self._turns:
-            logger.info("CI: querying nsqlookupd http://%s:%d%s", host, port, target)
-            status, body = await self._fetch(host, port, target)
-            if status == 403 and (https_port := _https_port(body)):
-                status, body = await self._fetch(host, https_port, target, tls=True)
-        if status != 200:
-            raise ValueError(f"got response {status}")
-        channels = json.loads(body)["channels"]
+            logger.info("CI: querying nsqlookupd %s", url)
+            answer = await self._asking.ask("GET", url, max_body=MAX_ANSWER)
+        channels = json.loads(answer.body)["channels"]
         return {name for name in channels if is_valid_name(name) and not is_ephemeral(name)}
-
-    async def _fetch(self, host: str, port: int, target: str, tls: bool = False) -> tuple[int, bytes]:
-        options = self._options
-        context = None
-        if tls:
-            import ssl  # for the few who have put TLS before their lookupds
-
-            context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
-        return await fetch(
-            host,
-            port,
-            target,
-            connect_timeout=options.http_client_connect_timeout,
-            timeout=options.http_client_request_timeout,
-            max_body=MAX_ANSWER,
-            tls=context,
-        )
-
-
-def _https_port(body: bytes) -> int:
-    """Where a server that wants TLS has it; 0 if it does not say."""
-    try:
-        port = json.loads(body)["https_port"]
-    except (ValueError, KeyError, TypeError):
-        return 0
-    return port if type(port) is int and 0 < port < 1 << 16 else 0

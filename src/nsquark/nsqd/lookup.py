@@ -40,7 +40,7 @@ class Lookup:
         from .lookup_peer import LookupPeer
 
         if self._known_channels is None:
-            self._known_channels = KnownChannels(self._broker.options)
+            self._known_channels = KnownChannels(self._broker.options, self._broker.certificates)
         for address in [each for each in self._peers if each not in addresses]:
             logger.info("LOOKUP(%s): removing peer", address)
             self._peers.pop(address).close()

@@ -122,11 +122,10 @@ class LookupConnection(asyncio.Protocol):
 
     def _command(self, name: str, channel: str) -> bytes:
         topic = self._topics.get(name)
-        if topic is not None and (not channel or channel in topic.channels):
-            logger.info("LOOKUPD(%s): REGISTER %s %s", self.address, name, channel)
-            return pack_register(name, channel)
-        logger.info("LOOKUPD(%s): UNREGISTER %s %s", self.address, name, channel)
-        return pack_unregister(name, channel)
+        there = topic is not None and (not channel or channel in topic.channels)
+        command = pack_register(name, channel) if there else pack_unregister(name, channel)
+        logger.info("LOOKUPD(%s): %s", self.address, command[:-1].decode())
+        return command
 
     def _ping(self) -> None:
         self._next_ping = asyncio.get_running_loop().call_later(PING_INTERVAL, self._ping)

@@ -14,6 +14,7 @@ from nsquark.names import is_ephemeral, is_valid_name
 from nsquark.version import NSQ_VERSION
 
 if TYPE_CHECKING:
+    from .channel import Channel
     from .topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -26,9 +27,15 @@ class BadMetadata(NsquarkError):
 
 
 @dataclass(slots=True)
+class ChannelMetadata:
+    paused: bool = False
+    max_attempts: int | None = None  # ours; NSQ's nsqd passes it over
+
+
+@dataclass(slots=True)
 class TopicMetadata:
     paused: bool = False
-    channels: dict[str, bool] = field(default_factory=dict)  # name: paused
+    channels: dict[str, ChannelMetadata] = field(default_factory=dict)
 
 
 def pack(topics: Iterable[Topic]) -> bytes:
@@ -37,14 +44,17 @@ def pack(topics: Iterable[Topic]) -> bytes:
     for topic in topics:
         if topic.ephemeral:
             continue
-        channels = [
-            {"name": channel.name, "paused": channel.paused}
-            for channel in topic.channels.values()
-            if not channel.ephemeral
-        ]
+        channels = [_pack_channel(each) for each in topic.channels.values() if not each.ephemeral]
         entries.append({"name": topic.name, "paused": topic.paused, "channels": channels or None})
     document = {"topics": entries or None, "version": NSQ_VERSION}
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _pack_channel(channel: Channel) -> dict[str, object]:
+    entry: dict[str, object] = {"name": channel.name, "paused": channel.paused}
+    if channel.max_attempts is not None:
+        entry["max_attempts"] = channel.max_attempts
+    return entry
 
 
 def load(path: Path) -> dict[str, TopicMetadata]:
@@ -74,5 +84,8 @@ def _parse_topic(entry: dict[str, Any]) -> tuple[str, TopicMetadata]:
         if not is_valid_name(channel.get("name", "")):
             logger.warning("skipping creation of invalid channel %s", channel.get("name", ""))
         elif not is_ephemeral(channel["name"]):
-            topic.channels[channel["name"]] = bool(channel.get("paused"))
+            limit = channel.get("max_attempts")
+            topic.channels[channel["name"]] = ChannelMetadata(
+                bool(channel.get("paused")), None if limit is None else int(limit)
+            )
     return ("" if is_ephemeral(name) else name), topic

@@ -123,6 +123,7 @@ class Settings:
                 "topology_region": options.topology_region,
                 "topology_zone": options.topology_zone,
                 "nsquark_version": VERSION,
+                "http_port": options.broadcast_http_port,
             },
             separators=(",", ":"),
         ).encode()

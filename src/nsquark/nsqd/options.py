@@ -185,6 +185,15 @@ class Options:
     sync_timeout: float = flag(DURATION, 2.0, "duration of time per fsync")
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
+    staged_max_bytes: int = flag(
+        INT, 10 << 30, "what may be staged at a time and not yet published, in bytes (0: no limit)"
+    )
+    staged_timeout: float = flag(
+        DURATION, 6 * 3600.0, "duration after which a staged batch that nobody touches is dropped"
+    )
+    staged_app_timeout: float = flag(
+        DURATION, 30 * 86400.0, "duration for which the last batch of a silent application is remembered"
+    )
     queue_scan_worker_pool_max: int = flag(
         INT, 4, "max concurrency for checking in-flight and deferred message timeouts"
     )
@@ -198,6 +207,9 @@ class Options:
     max_msg_size: int = flag(INT, 1048576, "maximum size of a single message in bytes")
     max_body_size: int = flag(INT, 5242880, "maximum size of a single command body")
     max_req_timeout: float = flag(DURATION, 3600.0, "maximum requeuing timeout for a message")
+    max_attempts: int = flag(
+        INT, 0, "deliveries of a message to a channel before it becomes a dead letter (0: unlimited)"
+    )
 
     # What clients may ask for.
     max_heartbeat_interval: float = flag(
@@ -359,16 +371,26 @@ def _validate_further(options: Options) -> None:
     _require(options.mem_queue_size >= 0, "--mem-queue-size must be >= 0")
     _require(options.max_bytes_per_file > 0, "--max-bytes-per-file must be > 0")
     _require(options.sync_timeout > 0, "--sync-timeout must be > 0")
-    _require(options.statsd_interval > 1 or not options.statsd_address, "--statsd-interval must be > 1s")
+    if options.statsd_address:
+        _require(options.statsd_interval > 1, "--statsd-interval must be > 1s")
+        _, colon, port = options.statsd_address.rpartition(":")
+        _require(
+            bool(colon) and port.isascii() and port.isdigit() and 0 < int(port) < 65536,
+            f"--statsd-address must be <addr>:<port>, not {quote(options.statsd_address)}",
+        )
     _require(
         options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
         "--e2e-processing-latency-window-time must be > 0",
     )
+    _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
     _require(options.retention_bytes >= 0, "--retention-bytes must be >= 0")
     _require(options.retention_time >= 0, "--retention-time must be >= 0")
     _require(
         bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
     )
+    _require(options.staged_max_bytes >= 0, "--staged-max-bytes must be >= 0")
+    _require(options.staged_timeout > 0, "--staged-timeout must be > 0")
+    _require(options.staged_app_timeout > 0, "--staged-app-timeout must be > 0")
 
 
 def _build(what: str, build: Callable[[Options], object], options: Options) -> None:

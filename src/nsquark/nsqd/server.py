@@ -19,8 +19,10 @@ from .broker import Broker
 from .certificates import Certificates
 from .connection import Connection
 from .http_guard import tls_required
+from .memory import GC_PAUSES
 from .metadata import BadMetadata
 from .options import Options, TlsRequired
+from .statsd import Statsd
 from .timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class Server:
         if self._https is not None:
             logger.info("HTTPS: listening on %s", shown(self._https))
         self._servers: list[asyncio.AbstractServer] = []
+        self._statsd: Statsd | None = None
         self._http_servers: list[HttpServer] = []
 
     async def start(self) -> None:
@@ -81,6 +84,9 @@ class Server:
                 await serve(lambda: TlsFirst(secure.protocol(), broker.handshakes, new_stream), self._https)
             )
         broker.lookup.set_addresses(options.lookupd_tcp_address)
+        GC_PAUSES.watch()
+        if options.statsd_address:
+            self._statsd = Statsd(broker)
 
     def reload(self) -> None:
         """Read the certificates again."""
@@ -91,6 +97,8 @@ class Server:
         self.broker.stopping = True  # who was accepted just now is closed at once
         for server in self._servers:
             server.close()
+        if self._statsd is not None:
+            self._statsd.stop()
         broker = self.broker
         for address, port in (
             (self.options.tcp_address, broker.tcp_port),

@@ -6,14 +6,10 @@ otherwise stand still meanwhile. Each piece is true when it is made.
 
 from __future__ import annotations
 
-import gc
-import resource
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from nsquark.gotext import format_duration, nanoseconds
@@ -23,10 +19,11 @@ from nsquark.version import NSQ_VERSION, VERSION
 from .broker import Broker
 from .channel import Channel
 from .connection import Connection
+from .latency import NO_LATENCY, percentiles
+from .memory import memory_stats
 from .topic import Topic
 
 _by_name = attrgetter("name")
-NO_LATENCY: dict[str, Any] = {"count": 0, "percentiles": None}
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,7 +96,7 @@ def _topic_json(topic: Topic, wanted: Wanted) -> Iterator[str]:
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": NO_LATENCY,
+        "e2e_processing_latency": topic_latency(topic),
     }
     yield "]," + pack_json(rest)[1:]
 
@@ -117,8 +114,23 @@ def channel_stats(channel: Channel, clients: bool) -> dict[str, Any]:
         "client_count": len(channel.consumers),
         "clients": [client_stats(each.connection) for each in channel.consumers] if clients else None,
         "paused": channel.paused,
-        "e2e_processing_latency": NO_LATENCY,
+        "e2e_processing_latency": channel_latency(channel),
+        "dead_letter_count": channel.dead_count,
+        "max_attempts": channel.attempts_limit,
     }
+
+
+def channel_latency(channel: Channel) -> dict[str, Any]:
+    if channel.latency is None:
+        return NO_LATENCY
+    quantiles = channel.topic.options.e2e_processing_latency_percentile
+    return percentiles([channel.latency], quantiles, channel.topic.now())
+
+
+def topic_latency(topic: Topic) -> dict[str, Any]:
+    """Of all its channels together."""
+    windows = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
+    return percentiles(windows, topic.options.e2e_processing_latency_percentile, topic.now())
 
 
 def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
@@ -165,28 +177,6 @@ def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
     return told
 
 
-def memory_stats() -> dict[str, int]:
-    """NSQ's keys, with what Python has of the kind; 0 for what it has not."""
-    return {
-        "heap_objects": sys.getallocatedblocks(),
-        "heap_idle_bytes": 0,
-        "heap_in_use_bytes": _resident_bytes(),
-        "heap_released_bytes": 0,
-        "gc_pause_usec_100": 0,
-        "gc_pause_usec_99": 0,
-        "gc_pause_usec_95": 0,
-        "next_gc_bytes": 0,
-        "gc_total_runs": sum(generation["collections"] for generation in gc.get_stats()),
-    }
-
-
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:  # not Linux: the most it ever was, in bytes on macOS
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 # ---- text
 
 
@@ -215,7 +205,8 @@ def text_pieces(broker: Broker, wanted: Wanted, now: float) -> Iterator[str]:
 def _topic_line(topic: Topic) -> str:
     return (
         f"\n{'*P ' if topic.paused else '   '}[{topic.name:<15}] depth: {topic.depth:<5} "
-        f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} e2e%: \n"
+        f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} "
+        f"e2e%: {_latency_list(topic_latency(topic))}\n"
     )
 
 
@@ -224,8 +215,20 @@ def _channel_line(channel: Channel) -> str:
         f"{'   *P ' if channel.paused else '      '}[{channel.name:<25}] depth: {channel.depth:<5} "
         f"be-depth: {channel.backend_depth:<5} inflt: {channel.in_flight_count:<4} "
         f"def: {channel.deferred_count:<4} re-q: {channel.requeue_count:<5} "
-        f"timeout: {channel.timeout_count:<5} msgs: {channel.message_count:<8} e2e%: \n"
+        f"timeout: {channel.timeout_count:<5} msgs: {channel.message_count:<8} "
+        f"e2e%: {_latency_list(channel_latency(channel))}\n"
     )
+
+
+def _latency_list(latency: dict[str, Any]) -> str:
+    return ", ".join(_short_duration(each["value"]) for each in latency["percentiles"] or ())
+
+
+def _short_duration(ns: int) -> str:
+    for least, unit in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")):
+        if ns > least:
+            return f"{ns / least:.1f}{unit}"
+    return f"{ns:.1f}ns"
 
 
 def _client_lines(connections: Iterable[Connection], topic: str, now: float, indent: int) -> Iterator[str]:

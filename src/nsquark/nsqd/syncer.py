@@ -11,10 +11,13 @@ import contextlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .histogram import Histogram
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -29,9 +32,9 @@ RETRY = 1.0
 
 
 class Syncer:
-    def __init__(self, loop: asyncio.AbstractEventLoop, unhealthy: Callable[[str], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._unhealthy = unhealthy
+        self.times = Histogram()  # of fsync
         self._pool = ThreadPoolExecutor(1, "sync")
         self._busy: set[Topic] = set()
         self._again: set[Topic] = set()
@@ -47,7 +50,7 @@ class Syncer:
             fds, messages = topic.log.start_sync()
         except OSError as error:  # out of descriptors: later, then
             logger.error("topic %s: no fsync: %s", topic.name, error)
-            self._unhealthy(str(error))
+            topic.broken(str(error), "fsync")
             self._again.add(topic)
             self._loop.call_later(RETRY, self._rested, topic)
             return
@@ -57,11 +60,14 @@ class Syncer:
 
         begin = self._loop.time()
 
-        def done(error: OSError | None) -> None:
+        def done(error: OSError | None, ns: int) -> None:
             topic.log.synced(messages)
-            if error is not None:
+            self.times.observe(ns)
+            if error is None:
+                topic.works("fsync")
+            else:
                 logger.error("topic %s: fsync failed: %s", topic.name, error)
-                self._unhealthy(str(error))
+                topic.broken(str(error), "fsync")
             for receipt in receipts:
                 receipt.settle(None if error is None else error.strerror or str(error))
             if topic.options.sync_every == 1:  # publishers wait for the disk
@@ -79,8 +85,9 @@ class Syncer:
             if not topic.exiting and not self._closed:
                 self.request(topic)
 
-    def _run(self, fds: Sequence[int], done: Callable[[OSError | None], None]) -> None:
+    def _run(self, fds: Sequence[int], done: Callable[[OSError | None, int], None]) -> None:
         failure = None
+        begin = time.monotonic_ns()
         for fd in fds:
             try:
                 os.fdatasync(fd)
@@ -89,7 +96,28 @@ class Syncer:
             finally:
                 os.close(fd)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(done, failure)
+            self._loop.call_soon_threadsafe(done, failure, time.monotonic_ns() - begin)
+
+    async def sync_now(self, topic: Topic) -> None:
+        """Return when everything the topic has committed is on the disk. Raises OSError.
+
+        Beside the fsyncs by `request`, whose pauses are no concern of who waits here.
+        """
+        fds, _ = topic.log.start_sync()
+
+        def work() -> None:
+            failure = None
+            for fd in fds:
+                try:
+                    os.fdatasync(fd)
+                except OSError as error:
+                    failure = error
+                finally:
+                    os.close(fd)
+            if failure is not None:
+                raise failure
+
+        await self.run(work)
 
     def sync_then_delete(self, fd: int, stale: Sequence[Path]) -> None:
         """fsync and close a new file; only then delete those it replaces."""

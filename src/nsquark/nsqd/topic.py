@@ -8,17 +8,21 @@ the line, so the first one gets the backlog and a later one gets only what is ne
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.errors import PubFailed
 from nsquark.kernel import Buffer
-from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, TopicLog
+from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
 from .channel import Channel
+from .dead_letters import is_dead_topic
+from .health import WRITE
+from .histogram import Histogram
 
 if TYPE_CHECKING:
     from .answers import Answers
@@ -46,6 +50,7 @@ class Topic:
         options = services.options
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.keeps_dead_letters = is_dead_topic(name)
         self.options: Options = options
         self.paused = False
         self.exiting = False
@@ -57,6 +62,11 @@ class Topic:
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
         self.consumers = 0  # of all channels
+        self.publish_times = Histogram()  # from its arrival until it is in the log
+        self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
+        self.holds: dict[object, int] = {}  # who wants the log kept from which position on
+        self._published_at = 0  # when the first of what is not committed came
+        self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
         self._clock = services.turn.clock
         self._held: list[Deferred] = []  # deferred, and behind `pumped`
@@ -70,6 +80,8 @@ class Topic:
         self.log = TopicLog(directory, limits, services.node.lease, services.node.floor)
         self.journal = Journal(directory)
         self.pumped = self.log.end
+        known = self.journal.state.epoch
+        self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
 
     def restore(self, channels: Sequence[str], paused: bool, now: int) -> None:
         """Take up the channels that the journal knows and those named, as a crash or a stop has left them."""
@@ -126,7 +138,8 @@ class Topic:
 
         What `publish_pubs` does, in fewer steps: for connections that publish one message after the other.
         """
-        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, self._clock())
+        now = self._clock()
+        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, now)
         if count:
             self.message_count += count
             self.message_bytes += end - count * (len(line) + 4)
@@ -134,6 +147,7 @@ class Topic:
             receipts.append(answers.expect(PubFailed, count))
             waiting = len(receipts)
             if waiting == 1:
+                self._published_at = now
                 self._services.turn.published(self)
             elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
                 self.commit()
@@ -170,6 +184,14 @@ class Topic:
             self._held.append(Deferred(first, len(bodies), due))
         self._added(len(bodies), size, receipt)
 
+    def publish_reserved(self, mpub: Mpub, first_id: int, due: int, receipt: Receipt) -> None:
+        """Add messages with ids that the log has reserved for them, deliverable from `due` (0: at once)."""
+        first = self.log.end + self.log.pending
+        size = self.log.add_reserved(mpub.data, mpub.start, mpub.count, first_id, self._clock(), due)
+        if due:
+            self._held.append(Deferred(first, mpub.count, due))
+        self._added(mpub.count, size, receipt)
+
     def _admit(self, count: int) -> int:
         """How many of `count` messages an ephemeral topic has room for while nobody takes them off it.
 
@@ -187,6 +209,8 @@ class Topic:
         receipts = self.receipts
         receipts.append(receipt)
         waiting = len(receipts)
+        if waiting == 1:
+            self._published_at = self._clock()
         if size >= LARGE and not self.consumers:
             self.commit()
         elif waiting == 1:
@@ -201,11 +225,12 @@ class Topic:
         first = self.log.end
         receipts, self.receipts = self.receipts, []
         try:
-            self.log.commit()
+            count = self.log.commit()
         except OSError as error:
             self._held = [each for each in self._held if each.position < first]
             self._failed(error, receipts)
             return
+        self.publish_times.observe(self._clock() - self._published_at, count)
         self.active = True
         if self.ephemeral and self.log.overfull:
             self._trim_memory()
@@ -222,8 +247,25 @@ class Topic:
             for receipt in receipts:
                 receipt.settle(None)
         self.pump()
+        if self.watchers:
+            self._tell_watchers()
         if not self.ephemeral and (wait or self.log.unsynced >= self.options.sync_every):
             self._services.syncer.request(self)
+
+    def _tell_watchers(self) -> None:
+        watchers, self.watchers = self.watchers, set()
+        for watcher in watchers:
+            watcher()
+
+    def publish_for(self, channel: Channel, bodies: Sequence[Buffer], receipt: Receipt) -> None:
+        """Publish for one channel: all others pass it over. Stored at once."""
+        self.commit()
+        first = self.log.end
+        self.publish(bodies, 0.0, receipt)
+        self.commit()  # if it fails, nothing was added, and there is nothing to pass over
+        for other in self.channels.values():
+            if other is not channel:
+                other.pass_over(first, self.log.end)
 
     def _failed(self, error: OSError, receipts: list[Receipt]) -> None:
         """The disk refuses: an id could not be leased, or the log could not be written."""
@@ -319,7 +361,27 @@ class Topic:
         self.journal.pump(self.pumped)
         self.journaled()
 
+    @property
+    def synced(self) -> int:
+        """Everything before this position is on the disk for sure."""
+        return self.log.end - self.log.unsynced if not self.ephemeral else self.log.end
+
     # ---- for its channels
+
+    def index_for(self, channel: Channel, segment: Segment) -> None:
+        """Have an old file looked into, so that the channel can go on."""
+
+        def indexed(error: OSError | None) -> None:
+            if channel.exiting:
+                return
+            if error is not None:
+                channel.cannot_read(error, self._clock())
+            self._services.turn.ready(channel)
+
+        self._services.reads.index(segment, channel, indexed)
+
+    def bury(self, channel: Channel, run: Run, attempts: int) -> None:
+        self._services.dead_letters.bury(channel, run, attempts)
 
     def channel_ready(self, channel: Channel) -> None:
         self._services.turn.ready(channel)
@@ -334,9 +396,21 @@ class Topic:
         if not self.ephemeral:
             self._services.turn.journaled(self)
 
-    def broken(self, reason: str) -> None:
-        """A file could not be written or read: the health of the whole process says so."""
-        self._services.unhealthy(reason)
+    def now(self) -> int:
+        """ns since the epoch."""
+        return self._clock()
+
+    def broken(self, reason: str, *what: str) -> None:
+        """A file could not be written or read: the health of the process says so until that part `works`.
+
+        Without a part it is the log that could not be written, which the next good write to any log clears.
+        """
+        self._services.unhealthy(reason, (self.name, *what) if what else WRITE)
+
+    def works(self, *what: str) -> None:
+        """This part is as it should be again, or gone."""
+        if not self.exiting:  # else all of it is gone, and another may have its name
+            self._services.healthy((self.name, *what))
 
     # ---- the files
 
@@ -348,7 +422,9 @@ class Topic:
             self.journal.flush()
         except OSError as error:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error))
+            self.broken(str(error), "journal")
+        else:
+            self.works("journal")
 
     def rewrite_journal(self) -> None:
         """Begin a new journal with the present state."""
@@ -356,6 +432,7 @@ class Topic:
             return
         journal = self.journal
         journal.begin()
+        journal.identify(self.epoch)
         journal.pump(self.pumped)
         for deferred in self._held:
             journal.defer(deferred)
@@ -365,8 +442,9 @@ class Topic:
             fd, stale = journal.rewrite()
         except OSError as error:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error))
+            self.broken(str(error), "journal")
             return
+        self.works("journal")
         self._services.syncer.sync_then_delete(fd, stale)
 
     def trim(self, now: float) -> None:
@@ -379,10 +457,11 @@ class Topic:
             for channel in self.channels.values():
                 # an ephemeral channel that is stuck may hold the two newest segments, not the disk
                 low = min(low, max(channel.low(), self.log.recent if channel.ephemeral else 0))
-            segments = self.log.trim(low, now)
+            segments = self.log.trim(min([low, *self.holds.values()]), now)
             if segments:
                 for segment in segments:
                     segment.close()
+                    self.works("segment", str(segment.path))
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()
@@ -396,12 +475,17 @@ class Topic:
 
     def close(self) -> None:
         """Store everything there is, in order: the end of the process."""
-        self.commit()
-        for receipt in self.unsynced_receipts:
-            receipt.settle(None)
+        self.settle()
         self.rewrite_journal()
         self.log.close()
         self.journal.close()
+
+    def settle(self) -> None:
+        """Answer everybody: the process ends, and everything is synced when the files are closed."""
+        self.commit()
+        receipts, self.unsynced_receipts = self.unsynced_receipts, []
+        for receipt in receipts:
+            receipt.settle(None)
 
     def exit(self) -> None:
         """The topic is deleted: its channels go, and what was published and not stored is refused."""
@@ -414,3 +498,4 @@ class Topic:
             receipt.settle("exiting")
         self.log.close(sync=False)
         self.journal.close(sync=False)
+        self._tell_watchers()

@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator
 from time import monotonic_ns
 
+from nsquark.debug import add_debug_routes
 from nsquark.http import (
     JSON_TYPE,
     HttpError,
     Request,
     Response,
     Router,
-    in_slices,
+    joined,
     pack_json,
     plain_text,
     v1_body,
@@ -55,6 +56,7 @@ def router(directory: Directory) -> Router:
     table.add("POST", "/topic/tombstone", api.topic_tombstone)
     table.add("POST", "/channel/create", api.channel_create)
     table.add("POST", "/channel/delete", api.channel_delete)
+    add_debug_routes(table)
     return table
 
 
@@ -89,7 +91,7 @@ class HttpApi:
         return pack_json(sorted(each.channel for each in self._registrations.channels_of(topic)))
 
     async def topics(self, _request: Request) -> Response:
-        return v1_body(await in_slices(self._topic_pieces()), JSON_TYPE)
+        return v1_body(await joined(self._topic_pieces()), JSON_TYPE)
 
     def _topic_pieces(self) -> Iterator[str]:
         names = self._registrations.topic_names()
@@ -99,7 +101,7 @@ class HttpApi:
         yield "]}" if names else '{"topics":[]}'
 
     async def nodes(self, _request: Request) -> Response:
-        return v1_body(await in_slices(self._node_pieces()), JSON_TYPE)
+        return v1_body(await joined(self._node_pieces()), JSON_TYPE)
 
     def _node_pieces(self) -> Iterator[str]:
         now = monotonic_ns()
@@ -121,7 +123,7 @@ class HttpApi:
         return f'{{{peer.packed},"tombstones":[{",".join(hidden)}],"topics":{names}}}'
 
     async def debug(self, _request: Request) -> Response:
-        return v1_body(await in_slices(self._debug_pieces()), JSON_TYPE)
+        return v1_body(await joined(self._debug_pieces()), JSON_TYPE)
 
     def _debug_pieces(self) -> Iterator[str]:
         directory = self._registrations

@@ -1,0 +1,225 @@
+"""Reading a topic with Spark, against what Spark does without us: ratios, all from one run.
+
+    python bench/spark/read.py [--messages N] [--size BYTES] [--rounds N] [--smoke] [--json FILE]
+
+A backlog is published to an nsqd of its own and read through `format("nsq")`. Beside it, in turn, run:
+
+- a Python data source that hands out record batches of the same rows from memory: what any such source costs;
+- Parquet files of the same rows.
+
+Each into a `noop` sink and into Parquet. Then messages are published and consumed one by one on another topic
+of the same nsqd: without Spark, while Spark reads the backlog over and over, and while Spark is as busy with
+batches from memory. The last says how much of it is but two programs on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from nsquark import kernel
+from nsquark.spark.columns import SCHEMA
+from nsquark.spark.decode import Decoder
+from tests.spark.broker import Broker
+from tests.spark.session import new_session
+
+FETCH = 8 << 20
+
+
+class MemorySource(DataSource):
+    """Rows like those of the topic, from memory."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "from_memory"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return MemoryReader(schema, {name.lower(): int(value) for name, value in self.options.items()})
+
+
+class MemoryReader(DataSourceReader):
+    def __init__(self, schema: StructType, options: dict[str, int]) -> None:
+        self._schema = schema
+        self._messages, self._size, self._parts = (options[each] for each in ("messages", "size", "parts"))
+
+    def partitions(self) -> list[InputPartition]:
+        edges = [self._messages * each // self._parts for each in range(self._parts + 1)]
+        return [InputPartition(high - low) for low, high in pairwise(edges)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        writer = kernel.BatchWriter(0, 1 << 60)
+        rows = min(FETCH // (self._size + 34), partition.value)
+        writer.add_bodies([os.urandom(self._size)] * rows, time.time_ns(), 0)
+        data = writer.take()
+        index, _, _, _ = kernel.index_frames(data, len(data), 0, 0, 0, 0, rows)
+        batch = Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(data, index, 0)
+        for left in range(partition.value, 0, -rows):
+            yield batch if left >= rows else batch.slice(0, left)
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+class Bench:
+    def __init__(
+        self, spark: SparkSession, broker: Broker, folder: Path, options: argparse.Namespace
+    ) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.folder = folder
+        self.messages, self.size = options.messages, options.size
+        self.parts = 2
+
+    def publish(self) -> None:
+        """Text, each another: so that Parquet cannot do with one of them."""
+        for first in range(0, self.messages, 500):
+            text = os.urandom(250 * self.size).hex().encode()
+            bodies = [text[at : at + self.size] for at in range(0, len(text), self.size)]
+            self.broker.publish("backlog", bodies[: self.messages - first])
+
+    def nsq(self) -> DataFrame:
+        reader = self.spark.read.format("nsq").option("nsqd.http.addresses", self.broker.http_address)
+        reader = reader.option("subscribe", "backlog").option("minPartitions", str(self.parts))
+        return reader.option("fetchBytes", str(FETCH)).load()
+
+    def memory(self) -> DataFrame:
+        reader = self.spark.read.format("from_memory").option("messages", str(self.messages))
+        return reader.option("size", str(self.size)).option("parts", str(self.parts)).load()
+
+    def parquet(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / "rows"))
+
+    def to_parquet(self, frame: DataFrame) -> None:
+        frame.write.mode("overwrite").parquet(str(self.folder / "copy"))
+
+    def rates(self, rounds: int) -> dict[str, float]:
+        """M messages a second, the median of the rounds."""
+        self.nsq().write.mode("overwrite").parquet(str(self.folder / "rows"))
+        works: dict[str, Callable[[], object]] = {
+            "memory to noop": lambda: to_noop(self.memory()),
+            "nsq to noop": lambda: to_noop(self.nsq()),
+            "Parquet to noop": lambda: to_noop(self.parquet()),
+            "nsq to Parquet": lambda: self.to_parquet(self.nsq()),
+            "Parquet to Parquet": lambda: self.to_parquet(self.parquet()),
+        }
+        for work in works.values():
+            work()
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                times[name].append(timed(work))
+        return {name: self.messages / statistics.median(each) / 1e6 for name, each in times.items()}
+
+    def latencies(self, seconds: float) -> dict[str, list[float]]:
+        """Seconds from publish to delivery, one message after the other: without Spark and with it."""
+        asyncio.run(latencies(self.broker, seconds / 4))
+        return {
+            "without Spark": asyncio.run(latencies(self.broker, seconds)),
+            "Spark reads": self.beside(lambda: to_noop(self.nsq()), seconds),
+            "Spark works on something else": self.beside(lambda: to_noop(self.memory()), seconds),
+        }
+
+    def beside(self, work: Callable[[], object], seconds: float) -> list[float]:
+        stop = threading.Event()
+
+        def loop() -> None:
+            while not stop.is_set():
+                work()
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        try:
+            return asyncio.run(latencies(self.broker, seconds))
+        finally:
+            stop.set()
+            thread.join()
+
+
+async def latencies(broker: Broker, seconds: float) -> list[float]:
+    publisher, consumer = await broker.connect(), await broker.connect()
+    await consumer.sub("live", "c", 100)
+    found = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        await publisher.pub("live", b"x" * 100)
+        consumer.fin(await consumer.message())
+        found.append(time.perf_counter() - begin)
+        await asyncio.sleep(0.005)
+    for client in (publisher, consumer):
+        client.close()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Reads a topic with Spark, and prints ratios.")
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--size", type=int, default=200, help="of a body, in bytes")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each part of the latencies")
+    parser.add_argument("--smoke", action="store_true", help="a little of everything")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    if options.smoke:
+        options.messages, options.rounds, options.seconds = 20_000, 1, 0.5
+    logging.getLogger("nsquark").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "data").start() as broker:
+        spark = new_session("bench")
+        spark.dataSource.register(MemorySource)
+        bench = Bench(spark, broker, Path(folder), options)
+        bench.publish()
+        rates = bench.rates(options.rounds)
+        waits = bench.latencies(options.seconds)
+        spark.stop()
+    for name, rate in rates.items():
+        print(f"{name:34} {rate:6.2f} M messages/s")
+    ratios = {
+        "nsq to noop / memory to noop": rates["nsq to noop"] / rates["memory to noop"],
+        "nsq to noop / Parquet to noop": rates["nsq to noop"] / rates["Parquet to noop"],
+        "nsq to Parquet / Parquet to Parquet": rates["nsq to Parquet"] / rates["Parquet to Parquet"],
+    }
+    print()
+    alone = statistics.median(waits["without Spark"])
+    for name, found in waits.items():
+        median, worst = statistics.median(found), sorted(found)[int(len(found) * 0.99)]
+        print(f"delivery, {name:30} median {median * 1e3:6.2f} ms, 99 % within {worst * 1e3:6.2f} ms")
+        if name != "without Spark":
+            ratios[f"delivery: {name} / without Spark"] = median / alone
+    print()
+    for name, ratio in ratios.items():
+        print(f"{name:54} {ratio:5.2f}")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"rates": rates, "ratios": ratios}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

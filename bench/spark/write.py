@@ -1,0 +1,143 @@
+"""Writing a topic with Spark, against an Arrow writer that discards: ratios, all from one run.
+
+    python bench/spark/write.py [--messages N] [--size BYTES] [--rounds N] [--smoke] [--json FILE]
+
+Rows of `value` in Parquet files are written, in turn, to:
+
+- a Python data source whose Arrow writer throws its batches away: the floor of any such sink;
+- a topic of an nsqd of its own, through `format("nsq")`, at least once and exactly once.
+
+nsqd runs on the same machine and stores everything, so that its work is in the figures, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tests.spark.broker import Broker
+from tests.spark.session import new_session
+
+PARTS = 2
+
+
+class DiscardSource(DataSource):
+    """Takes batches and lets them go."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "discard"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return DiscardWriter()
+
+
+class DiscardWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+class Bench:
+    def __init__(
+        self, spark: SparkSession, broker: Broker, folder: Path, options: argparse.Namespace
+    ) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.messages, self.size = options.messages, options.size
+        self.path = str(folder / "rows")
+        self.topics = 0
+
+    def make_rows(self) -> None:
+        """Text, each another: so that Parquet cannot do with one of them."""
+        text = " || ".join(f"md5(concat(id, '-{part}'))" for part in range(-(-self.size // 32)))
+        frame = self.spark.range(0, self.messages, 1, PARTS)
+        frame.selectExpr(f"CAST(left({text}, {self.size}) AS BINARY) AS value").write.parquet(self.path)
+
+    def rows(self) -> DataFrame:
+        return self.spark.read.parquet(self.path)
+
+    def discard(self) -> None:
+        self.rows().write.format("discard").mode("append").save()
+
+    def nsq(self, delivery: str) -> None:
+        """Into a new topic, so that every round finds the same."""
+        self.topics += 1
+        topic = f"t{self.topics}"
+        given = {"nsqd.http.addresses": self.broker.http_address, "topic": topic, "deliveryMode": delivery}
+        self.rows().write.format("nsq").options(**given).mode("append").save()
+        told = self.broker.log(topic)
+        assert told["next"] - told["first"] == self.messages
+        self.broker.ask("POST", f"/topic/delete?topic={topic}")
+
+    def rates(self, rounds: int) -> dict[str, float]:
+        """M messages a second, the median of the rounds."""
+        works: dict[str, Callable[[], object]] = {
+            "discard": self.discard,
+            "nsq, at least once": lambda: self.nsq("atLeastOnce"),
+            "nsq, exactly once": lambda: self.nsq("exactlyOnce"),
+        }
+        for work in works.values():
+            work()
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                times[name].append(timed(work))
+        return {name: self.messages / statistics.median(each) / 1e6 for name, each in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Writes a topic with Spark, and prints ratios.")
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--size", type=int, default=200, help="of a body, in bytes")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="a little of everything")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    if options.smoke:
+        options.messages, options.rounds = 20_000, 1
+    logging.getLogger("nsquark").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "data").start() as broker:
+        spark = new_session("bench")
+        spark.dataSource.register(DiscardSource)
+        bench = Bench(spark, broker, Path(folder), options)
+        bench.make_rows()
+        rates = bench.rates(options.rounds)
+        spark.stop()
+    for name, rate in rates.items():
+        print(f"{name:34} {rate:6.2f} M messages/s")
+    ratios = {
+        f"{name} / discard": rates[name] / rates["discard"]
+        for name in ("nsq, at least once", "nsq, exactly once")
+    }
+    print()
+    for name, ratio in ratios.items():
+        print(f"{name:34} {ratio:5.2f}")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"rates": rates, "ratios": ratios}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""A response body that is too large for memory: made and sent piece by piece.
+
+Pieces are made in threads, since whoever streams reads from a disk, and sent from there, straight into the
+socket: the event loop only hears that a piece is gone, or that the socket is full. Where the socket is not
+the connection's own (TLS), the transport sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from nsquark.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from nsquark.http.connection import HttpConnection
+
+Buffer = bytes | bytearray | memoryview
+Threads: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does something in a thread, and gives what it returns."""
+
+
+class BodyWriter:
+    """Sends one body, after its head. `close` it in any case."""
+
+    def __init__(self, connection: HttpConnection, transport: asyncio.Transport, patience: float) -> None:
+        """`patience` is how long a client may take nothing before it is given up."""
+        self._connection = connection
+        self._transport = transport
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None
+        self._fd = _duplicate(transport)
+
+    async def send(self, run: Threads, make: Callable[[], Buffer]) -> int:
+        """Send what `make`, called in a thread, returns; returns how many bytes that were.
+
+        Raises ConnectionLost, and whatever `make` raises.
+        """
+        if self._fd < 0:
+            data = await run(make)
+            self._transport.write(data)
+            await self._drained()
+            return len(data)
+
+        size, rest = 0, memoryview(b"")
+
+        def make_and_send() -> None:
+            nonlocal size, rest
+            rest = memoryview(make())
+            size = len(rest)
+            send_some()
+
+        def send_some() -> None:
+            nonlocal rest
+            try:
+                while len(rest):
+                    rest = rest[os.write(self._fd, rest) :]
+            except BlockingIOError:
+                pass  # the socket is full
+            except OSError as error:
+                raise ConnectionLost(str(error)) from None
+
+        await run(make_and_send)
+        while len(rest):
+            await self._writable()
+            await run(send_some)
+        return size
+
+    async def _writable(self) -> None:
+        """Wait until the socket takes more."""
+        self._waiting = waiting = self._loop.create_future()
+        self._loop.add_writer(self._fd, self.wake)
+        try:
+            await asyncio.wait_for(waiting, self._patience)
+        except TimeoutError:
+            raise ConnectionLost("the client does not read") from None
+        finally:
+            self._loop.remove_writer(self._fd)
+            self._waiting = None
+        if self._transport.is_closing():
+            raise ConnectionLost("the connection is closed")
+
+    async def _drained(self) -> None:
+        """Wait until the transport has sent everything."""
+        while not self._transport.is_closing():
+            if not self._transport.get_write_buffer_size():
+                return
+            self._waiting = waiting = self._loop.create_future()
+            try:
+                await asyncio.wait_for(waiting, self._patience)
+            except TimeoutError:
+                raise ConnectionLost("the client does not read") from None
+            finally:
+                self._waiting = None
+        raise ConnectionLost("the connection is closed")
+
+    async def begin(self, head: bytes) -> None:
+        """Send the head, and have nothing left in the transport."""
+        self._transport.set_write_buffer_limits(0)
+        self._transport.write(head)
+        await asyncio.sleep(0)  # some transports write at the end of the loop's turn
+        await self._drained()
+
+    def wake(self) -> None:
+        """The socket takes more, everything is sent, or the connection is lost."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._connection.close_body(self)
+        if not self._transport.is_closing():
+            self._transport.set_write_buffer_limits()
+
+
+def _duplicate(transport: asyncio.Transport) -> int:
+    """A descriptor of the transport's socket, which may be closed while a thread writes; -1 with TLS."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return -1
+    return os.dup(transport.get_extra_info("socket").fileno())

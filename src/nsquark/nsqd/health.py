@@ -1,0 +1,37 @@
+"""What is wrong with the process: `/ping` and `/stats` tell it until the thing that failed works again."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Thing: TypeAlias = tuple[str, ...]
+"""What has failed: a topic's name and which part of it, or what no topic can be called."""
+
+OK = "OK"
+WRITE: Thing = ("/log",)  # writing any log: as in NSQ, the next good write to any other clears it
+METADATA: Thing = ("/metadata",)
+
+
+class Health:
+    """The problems there are, the latest last; a thing that fails again has one still."""
+
+    __slots__ = ("problems", "text")
+
+    def __init__(self) -> None:
+        self.problems: dict[Thing, str] = {}
+        self.text = OK
+
+    def failed(self, what: Thing, reason: str) -> None:
+        self.problems.pop(what, None)
+        self.problems[what] = reason
+        self._tell()
+
+    def works(self, what: Thing) -> None:
+        """It does what it should again, or is gone, and everything that belongs to it."""
+        if self.problems:
+            size = len(what)
+            self.problems = {key: why for key, why in self.problems.items() if key[:size] != what}
+            self._tell()
+
+    def _tell(self) -> None:
+        self.text = f"NOK - {list(self.problems.values())[-1]}" if self.problems else OK

@@ -1,0 +1,140 @@
+"""What one attempt at one partition has staged: a file of records, in the order in which they were put.
+
+    0       4      8        12      16         24
+    | NQS1  | u32  | u32    | u32   | u64      | u8 + bytes | ...
+    | magic | crc  | length | count | defer ms | topic      | MPUB body: i32 count; i32 size and body of each
+
+`crc` is the CRC-32C of everything behind it, `length` that of the whole record. Appending happens on the
+event loop, like every publish; reading and checking are for a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from nsquark import kernel
+from nsquark.errors import NsquarkError
+
+MAGIC = b"NQS1"
+HEADER = struct.Struct(">4sIIIQB")
+_CHECKED = struct.Struct(">IIQB")  # of the header, what the CRC covers
+_CRC_AT, _LENGTH_AT = 4, 8
+
+
+class BadStage(NsquarkError):
+    """The file does not read as it was written."""
+
+
+class Record(NamedTuple):
+    """Messages for one topic, as they were put. The MPUB body begins at `start` of `data`."""
+
+    topic: str
+    messages: int
+    defer_ms: int
+    data: bytes
+    start: int
+
+
+class Contents(NamedTuple):
+    """What a file holds, up to the last whole record."""
+
+    size: int
+    records: int
+    topics: dict[str, int]  # messages
+
+
+def pack_head(topic: str, count: int, defer_ms: int, body: bytes) -> bytes:
+    """What goes before the MPUB body in a record."""
+    name = topic.encode("ascii")
+    length = HEADER.size + len(name) + len(body)
+    checked = _CHECKED.pack(length, count, defer_ms, len(name)) + name
+    return MAGIC + kernel.crc32c(checked + body, 0, len(checked) + len(body)).to_bytes(4, "big") + checked
+
+
+def append(path: Path, size: int, head: bytes, body: bytes) -> int:
+    """Add a record to a file that has `size` bytes; returns how many it has then.
+
+    Raises OSError, and the file is as it was, or what is behind `size` is not a whole record.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        rest = memoryview(head + body) if len(body) < 1 << 16 else None
+        try:
+            if rest is None:
+                done = os.writev(fd, (head, body))
+                rest = memoryview(body)[max(0, done - len(head)) :]
+                if done < len(head):
+                    raise OSError("the disk took less than a header")
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
+    finally:
+        os.close(fd)
+    return size + len(head) + len(body)
+
+
+def read(path: Path, offset: int, size: int, at_most: int) -> tuple[list[Record], int]:
+    """The records from `offset` on, whole and checked: `at_most` bytes, or one that is larger.
+
+    Returns them and where the next begins. Raises BadStage at one that is not whole, and OSError.
+    """
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), min(at_most, size - offset), offset)
+        if len(data) >= HEADER.size:
+            needed = _length(data, 0)
+            if needed > len(data):
+                data = os.pread(file.fileno(), min(needed, size - offset), offset)
+    records: list[Record] = []
+    at = 0
+    while len(data) - at >= HEADER.size:
+        length = _length(data, at)
+        if length > len(data) - at:
+            break
+        records.append(_parse(data, at, length))
+        at += length
+    if not records:
+        raise BadStage(f"{path}: no whole record at {offset}")
+    return records, offset + at
+
+
+def _length(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at + _LENGTH_AT : at + _LENGTH_AT + 4], "big")
+
+
+def _parse(data: bytes, at: int, length: int) -> Record:
+    magic, crc, _, count, defer_ms, name_length = HEADER.unpack_from(data, at)
+    start = at + HEADER.size + name_length
+    if (
+        magic != MAGIC
+        or length < HEADER.size + name_length + 4
+        or kernel.crc32c(data, at + _LENGTH_AT, at + length) != crc
+    ):
+        raise BadStage(f"a record at {at} is broken")
+    return Record(data[at + HEADER.size : start].decode("ascii"), count, defer_ms, data, start)
+
+
+def recover(path: Path) -> Contents:
+    """Read a file that an earlier process has left, and cut off what is no whole record. Raises OSError."""
+    size = os.stat(path).st_size
+    offset = records = 0
+    topics: dict[str, int] = {}
+    while offset < size:
+        try:
+            found, offset = read(path, offset, size, 1 << 20)
+        except BadStage:
+            # Perhaps records before the broken one came with it: look at them one by one.
+            try:
+                found, offset = read(path, offset, size, HEADER.size)
+            except BadStage:
+                break
+        records += len(found)
+        for record in found:
+            topics[record.topic] = topics.get(record.topic, 0) + record.messages
+    if offset < size:
+        os.truncate(path, offset)
+    return Contents(offset, records, topics)

@@ -1,0 +1,50 @@
+"""Pieces of log into Arrow: the kernel lays out buffers, here they become columns. No row is seen alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from nsquark import kernel
+from nsquark.kernel import Buffer
+
+
+class Decoder:
+    """Makes record batches of one schema from the messages of one topic at one nsqd."""
+
+    def __init__(self, schema: StructType, topic: str, nsqd: str) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        names = set(schema.fieldNames())
+        self._wanted = ("value" in names, "timestamp" in names, "id" in names)
+        self._texts = {"topic": topic.encode(), "nsqd": nsqd.encode()}
+
+    def decode(self, data: Buffer, index: Buffer, position: int) -> pa.RecordBatch:
+        """The messages that `index` finds in `data`; the first has this position. Raises ValueError."""
+        count = len(index) // 4
+        offsets, bodies, times, ids = kernel.decode_frames(data, index, *self._wanted)
+        columns: dict[str, Callable[[], list[Buffer]]] = {
+            # Bodies that are no UTF-8 are passed on as they are, as CAST(value AS STRING) does.
+            "value": lambda: [offsets, bodies],
+            "topic": lambda: self._constant("topic", count),
+            "nsqd": lambda: self._constant("nsqd", count),
+            "offset": lambda: [kernel.count_column(position, count)],
+            "timestamp": lambda: [times],
+            "id": lambda: [kernel.stride_column(16, count), ids],
+        }
+        arrays = [
+            pa.Array.from_buffers(
+                field.type,
+                count,
+                [None, *(pa.py_buffer(each) for each in columns[field.name]())],
+                null_count=0,
+            )
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, name: str, count: int) -> list[Buffer]:
+        text = self._texts[name]
+        return [kernel.stride_column(len(text), count), text * count]
