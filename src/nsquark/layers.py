@@ -276,7 +276,7 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
     def _fill(self, room: memoryview, until: float) -> int:
         """Put as much into the room as there is; how much that was."""
         size, filled = len(room), 0
-        while filled < size and perf_counter() <= until:
+        while filled < size:
             piece = self._left
             if piece is None:
                 found = self._piece(until)
@@ -287,6 +287,8 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
             room[filled : filled + count] = piece[:count]
             filled += count
             self._left = piece[count:] if count < len(piece) else None
+            if perf_counter() > until:
+                break
         return filled
 
     def _piece(self, until: float) -> Buffer:

@@ -66,6 +66,11 @@ def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())
 
 
+def test_the_security_benchmark_runs() -> None:
+    output = run("daemon/security.py")
+    assert "tls+deflate" in output
+
+
 def test_the_client_benchmark_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     output = run("client/compare.py", "--json", str(result))

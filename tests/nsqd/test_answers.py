@@ -146,3 +146,25 @@ def test_answers_keep_their_order(draw: random.Random) -> None:
         data, ended = seen()
         assert wire.data == data
         assert wire.ends == wire.answers.closed == ended
+
+
+def test_a_step_is_taken_when_all_before_it_is_handed_over() -> None:
+    """An upgrade begins behind its answer, however long the publishes before it take."""
+    said: list[bytes] = []
+    answers = Answers(said.append, lambda: None)
+    first = answers.expect(PubFailed)
+    answers.say_then(b"json", lambda: said.append(b"(upgrade)"))
+    answers.say(b"after")
+    assert said == []
+    first.settle(None)
+    assert said == [OK + b"json", b"(upgrade)", b"after"]
+
+
+def test_no_step_is_taken_behind_the_last_answer() -> None:
+    said: list[bytes] = []
+    answers = Answers(said.append, lambda: said.append(b"(end)"))
+    first = answers.expect(PubFailed)
+    answers.say_then(b"json", lambda: said.append(b"(upgrade)"))
+    first.settle("exiting")
+    assert said[1:] == [b"(end)"]
+    assert b"E_PUB_FAILED PUB failed exiting" in said[0]

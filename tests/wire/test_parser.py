@@ -516,3 +516,50 @@ def test_an_mpub_event_shows_where_the_body_lies() -> None:
     assert event.line == b"MPUB t\n"
     assert event.count == 2
     assert event.data[event.start : event.start + len(inner)] == inner
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (b"PUB t\n" + sized(b"one") + b"PUB t\n" + sized(b"two"), Pubs),
+        (b"MPUB t\n" + sized(mpub_body(b"one", b"two")), Mpub),
+        (b"SUB t ch\n", Line),
+    ],
+)
+@pytest.mark.parametrize("behind", [b"", b"RDY 5\n", b"RDY 5\nPUB t\n" + sized(b"rest")[:-1]])
+def test_what_is_put_off_survives_others_reading(command: bytes, kind: type, behind: bytes) -> None:
+    """The buffer is everybody's: an event that waits, and what came behind it, must not lie in it."""
+    shared = bytearray(4096)
+    events = CommandParser(shared, MAX_MSG_SIZE, MAX_BODY_SIZE)
+    events.feed(MAGIC + command + behind)
+    found = events.next_event()
+    assert type(found) is kind
+    kept = events.keep(found)
+    shared[:] = b"\xff" * len(shared)
+    if isinstance(kept, Pubs):
+        assert (kept.count, kept.line) == (2, b"PUB t\n")
+        assert bytes(kept.data[kept.start :]) == command
+    elif isinstance(kept, Mpub):
+        assert (kept.count, kept.line) == (2, b"MPUB t\n")
+        assert bytes(kept.data[kept.start :]) == mpub_body(b"one", b"two")
+    events.received(0)
+    if behind:
+        assert events.next_event() == Line([b"RDY", b"5"])
+    if len(behind) > 6:
+        assert events.next_event() == Line([b"PUB", b"t"])
+
+
+def test_a_body_that_is_put_off_survives_others_reading() -> None:
+    shared = bytearray(4096)
+    events = CommandParser(shared, MAX_MSG_SIZE, MAX_BODY_SIZE)
+    events.feed(MAGIC + b"AUTH\n" + sized(b"secret") + b"NOP\n")
+    assert events.next_event() == Line([b"AUTH"])
+    events.expect_body(AUTH_BODY, MAX_BODY_SIZE)
+    found = events.next_event()
+    assert isinstance(found, Body)
+    kept = events.keep(found)
+    shared[:] = b"\xff" * len(shared)
+    assert isinstance(kept, Body)
+    assert bytes(kept.data) == b"secret"
+    events.received(0)
+    assert events.next_event() == Line([b"NOP"])
