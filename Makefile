@@ -27,7 +27,7 @@ help:
 	@echo 'make lock     requirements-dev.lock anew from pyproject.toml'
 	@echo 'make clean    away with all of it, except ./data'
 
-setup: $(VENV)/.package $(VENV)/.bytecode
+setup: $(VENV)/.package $(VENV)/.bytecode $(VENV)/.java
 	@:
 
 # Debian keeps ensurepip in a package of its own.
@@ -52,6 +52,14 @@ $(VENV)/.package: pyproject.toml setup.py $(KERNEL) $(VENV)/.tools
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@$(BIN)/python -c 'import nsquark.kernel.fast' 2>/dev/null || \
 		echo 'The kernel did not compile, its pure twin is used. To see why: $(BIN)/python setup.py build_ext' >&2
+	@touch $@
+
+# Spark runs on it; everything else does without.
+$(VENV)/.java: $(VENV)/.created
+	@command -v java >/dev/null || \
+		{ test "$$(id -u)" = 0 && apt-get -qq update && \
+		  DEBIAN_FRONTEND=noninteractive apt-get -qq -y install openjdk-17-jre-headless >/dev/null; } || \
+		echo 'There is no java, and so no Spark: apt-get install openjdk-17-jre-headless' >&2
 	@touch $@
 
 # So that a daemon starts fast, also where Python may not write bytecode by itself.
