@@ -15,7 +15,7 @@ export PIP_ROOT_USER_ACTION := ignore
 PIP := $(BIN)/python -m pip -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench crash lock clean java
+.PHONY: help setup run test lint format bench crash lock clean
 
 help:
 	@echo 'make setup    .venv/ with the pinned tools, the package and its compiled kernel'
@@ -27,7 +27,7 @@ help:
 	@echo 'make lock     requirements-dev.lock anew from pyproject.toml'
 	@echo 'make clean    away with all of it, except ./data'
 
-setup: $(VENV)/.package $(VENV)/.bytecode
+setup: $(VENV)/.package $(VENV)/.bytecode $(VENV)/.java
 	@:
 
 # Debian keeps ensurepip in a package of its own.
@@ -54,17 +54,18 @@ $(VENV)/.package: pyproject.toml setup.py $(KERNEL) $(VENV)/.tools
 		echo 'The kernel did not compile, its pure twin is used. To see why: $(BIN)/python setup.py build_ext' >&2
 	@touch $@
 
+# Spark runs on it; everything else does without.
+$(VENV)/.java: $(VENV)/.created
+	@command -v java >/dev/null || \
+		{ test "$$(id -u)" = 0 && apt-get -qq update && \
+		  DEBIAN_FRONTEND=noninteractive apt-get -qq -y install openjdk-17-jre-headless >/dev/null; } || \
+		echo 'There is no java, and so no Spark: apt-get install openjdk-17-jre-headless' >&2
+	@touch $@
+
 # So that a daemon starts fast, also where Python may not write bytecode by itself.
 $(VENV)/.bytecode: $(SOURCES) $(VENV)/.package
 	@$(BIN)/python -m compileall -q src
 	@touch $@
-
-# Spark runs on Java 17 or newer.
-java:
-	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || \
-		{ test "$$(id -u)" = 0 && apt-get -qq update && \
-		  DEBIAN_FRONTEND=noninteractive apt-get -qq -y install openjdk-17-jre-headless >/dev/null; } || \
-		{ echo 'Spark needs Java 17: apt-get install openjdk-17-jre-headless' >&2; exit 1; }
 
 define QUICK_START
 nsqd starts: TCP on 4150, HTTP on 4151, data in ./data; and nsqlookupd: TCP on 4160, HTTP on 4161.
@@ -92,7 +93,7 @@ run: setup
 	exit $$status
 
 # All of it runs even if some of it fails; the whole suite comes last, so that its verdict is the last line.
-test: setup java
+test: setup
 	@failed=; \
 	$(MAKE) --no-print-directory lint || failed=1; \
 	NSQUARK_PURE=1 $(BIN)/pytest -q -n 2 $(PURE_TESTS) || failed=1; \

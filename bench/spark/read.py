@@ -7,7 +7,9 @@ A backlog is published to an nsqd of its own and read through `format("nsq")`. B
 - a Python data source that hands out record batches of the same rows from memory: what any such source costs;
 - Parquet files of the same rows.
 
-Each into a `noop` sink and into Parquet. Then messages are published and consumed one by one on another topic
+Each into a `noop` sink and into Parquet. Then one message at a time is published and waited for until a
+streaming query has committed it as Parquet, beside the time of such a batch with a source of Spark's own
+(`rate-micro-batch`). Then messages are published and consumed one by one on another topic
 of the same nsqd: without Spark, while Spark reads the backlog over and over, and while Spark is as busy with
 batches from memory. The last says how much of it is but two programs on one machine.
 """
@@ -33,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from nsquark import kernel
@@ -138,6 +141,38 @@ class Bench:
                 times[name].append(timed(work))
         return {name: self.messages / statistics.median(each) / 1e6 for name, each in times.items()}
 
+    def commits(self, number: int) -> tuple[list[float], list[float]]:
+        """Seconds from publish to Parquet committed, and of a micro-batch of Spark's own."""
+        self.broker.publish("light", [b"first"])
+        reader = self.spark.readStream.format("nsq").option("nsqd.http.addresses", self.broker.http_address)
+        reader = (
+            reader.option("subscribe", "light").option("channel", "bench").option("startingOffsets", "latest")
+        )
+        query = self.to_files(reader.load(), "light")
+        committed = self.folder / "light.checkpoint" / "commits"
+        found = []
+        for _ in range(number + 3):  # the first ones warm up
+            query.processAllAvailable()
+            before = newest(committed)
+            time.sleep(0.2)
+            begin = time.perf_counter()
+            self.broker.publish("light", [b"x" * self.size])
+            while newest(committed) == before:
+                time.sleep(0.001)
+            found.append(time.perf_counter() - begin)
+        query.stop()
+        rate = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load()
+        query = self.to_files(rate, "rate")
+        while len(query.recentProgress) < number + 3:
+            time.sleep(0.05)
+        query.stop()
+        floor = [progress.durationMs["triggerExecution"] / 1e3 for progress in query.recentProgress]
+        return found[3:], floor[3:]
+
+    def to_files(self, frame: DataFrame, name: str) -> StreamingQuery:
+        writer = frame.writeStream.format("parquet").option("path", str(self.folder / name))
+        return writer.option("checkpointLocation", str(self.folder / f"{name}.checkpoint")).start()
+
     def latencies(self, seconds: float) -> dict[str, list[float]]:
         """Seconds from publish to delivery, one message after the other: without Spark and with it."""
         asyncio.run(latencies(self.broker, seconds / 4))
@@ -161,6 +196,10 @@ class Bench:
         finally:
             stop.set()
             thread.join()
+
+
+def newest(folder: Path) -> int:
+    return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=-1)
 
 
 async def latencies(broker: Broker, seconds: float) -> list[float]:
@@ -197,6 +236,7 @@ def main() -> int:
         bench = Bench(spark, broker, Path(folder), options)
         bench.publish()
         rates = bench.rates(options.rounds)
+        commits, floor = bench.commits(3 if options.smoke else 25)
         waits = bench.latencies(options.seconds)
         spark.stop()
     for name, rate in rates.items():
@@ -206,6 +246,10 @@ def main() -> int:
         "nsq to noop / Parquet to noop": rates["nsq to noop"] / rates["Parquet to noop"],
         "nsq to Parquet / Parquet to Parquet": rates["nsq to Parquet"] / rates["Parquet to Parquet"],
     }
+    committed, batch = statistics.median(commits), statistics.median(floor)
+    print(f"\npublish to Parquet committed {committed * 1e3:5.0f} ms")
+    print(f"a micro-batch of Spark       {batch * 1e3:5.0f} ms")
+    ratios["publish to committed / a micro-batch of Spark"] = committed / batch
     print()
     alone = statistics.median(waits["without Spark"])
     for name, found in waits.items():

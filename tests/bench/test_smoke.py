@@ -13,12 +13,12 @@ import pytest
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def run(script: str, *arguments: str) -> str:
+def run(script: str, *arguments: str, within: float = 110) -> str:
     done = subprocess.run(
         [sys.executable, str(BENCH / script), "--smoke", *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=within,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -51,6 +51,14 @@ def test_the_benchmark_of_pub_says_that_it_needs_wrk() -> None:
     )
     assert done.returncode == 1
     assert "needs `wrk`, which is not installed" in done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_the_benchmark_of_reading_with_spark_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "nsq to noop / memory to noop" in run("spark/read.py", "--json", str(result), within=280)
+    assert json.loads(result.read_text())["ratios"]["nsq to noop / memory to noop"] > 0
 
 
 def test_the_benchmark_of_stats_runs(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from tests.spark.session import new_session
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Modules that use it are of the xdist group `spark`, so that one process starts one JVM for them all."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java")
     session = new_session("tests", folder=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

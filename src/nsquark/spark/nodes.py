@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from .errors import BadAnswer, NoSuchTopic, Refused, Unreachable
 from .greeting import http_url
@@ -109,6 +110,7 @@ class Directory:
         self._access = addresses.access
         self._said: dict[str, dict[str, tuple[Node, ...]]] = {}  # by whom: topic: nsqds
         self._problems: list[str] = []
+        self._secure: dict[str, str] = {}  # URL: the one that is to be used
         self._due = 0.0
         self._pool: ThreadPoolExecutor | None = None
 
@@ -204,18 +206,18 @@ class Directory:
             if error.status == 404:
                 return ()
             raise
-        return tuple(
-            Node(
-                _join(each["broadcast_address"], each["tcp_port"]),
-                "http://" + _join(each["broadcast_address"], each["http_port"]),
-            )
-            for each in producers
-        )
+        nodes = []
+        for each in producers:
+            host = each["broadcast_address"]
+            url = self._reachable("http://" + _join(host, each["http_port"]))
+            nodes.append(Node(_join(host, each["tcp_port"]), url))
+        return tuple(nodes)
 
     def _ask_nsqd(self, address: str) -> dict[str, tuple[Node, ...]]:
         url = address if "://" in address else http_url(address, self._access)
         if not url:
             return {topic: (Node(address, ""),) for topic in self._subscription.topics}
+        url = self._reachable(url)
         info = fetch(url, self._access, "/info")
         node = Node(_join(info["broadcast_address"], info["tcp_port"]), url)
         topics = list(self._subscription.topics)
@@ -226,6 +228,22 @@ class Directory:
                 if self._subscription.matches(name) and name not in topics:
                     topics.append(name)
         return dict.fromkeys(topics, (node,))
+
+    def _reachable(self, url: str) -> str:
+        """The URL to use: an nsqd that requires TLS says where it listens for it."""
+        if url not in self._secure and url.startswith("http:"):
+            try:
+                fetch(url, self._access, "/info")
+            except Refused as error:
+                port = error.details.get("https_port")
+                if error.status != 403 or not isinstance(port, int) or port <= 0:
+                    return url
+                self._secure[url] = f"https://{_join(urlsplit(url).hostname or '', port)}"
+                return self._secure[url]
+            except (Unreachable, BadAnswer):
+                return url
+            self._secure[url] = url
+        return self._secure.get(url, url)
 
 
 def _tried(work: Any, item: object) -> Any:
