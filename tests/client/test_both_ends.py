@@ -31,7 +31,7 @@ def config(tls: bool = False, compression: Compression = None, **more: object) -
 
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[Nsqd]:
-    with Nsqd(tmp_path / "data", CERTIFICATE, KEY).start() as running:
+    with Nsqd(tmp_path / "data", CERTIFICATE, KEY, "--https-address=127.0.0.1:0").start() as running:
         yield running
 
 
