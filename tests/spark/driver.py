@@ -8,6 +8,7 @@ Says `batch N` on stdout when batch N is over.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -35,7 +36,8 @@ class Speaker(StreamingQueryListener):
 
 
 def main(address: str, folder: Path, what: str) -> None:
-    spark = new_session("driver", folder=folder / "spark")
+    master = os.environ.get("NSQUARK_SPARK_MASTER", "local[2]")
+    spark = new_session("driver", master, folder / "spark", spark__executor__memory="512m")
     spark.streams.addListener(Speaker())
     options = {
         "nsqd.http.addresses": address,
