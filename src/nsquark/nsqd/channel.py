@@ -1,8 +1,7 @@
-"""A channel: a cursor over its topic's log, and the exceptions.
+"""A channel: what it owes (`backlog`), to whom it gives it, and what they answer.
 
-First deliveries come off the log in runs. Exceptions are what was delivered and is not finished
-(`in_flight`), what waits to be delivered again, and what is deferred. Everything else below the cursor is
-finished. The topic's journal gets told of every change that must survive.
+First deliveries come off the log in runs; what was delivered and is not finished is in flight, with its
+consumer. Whatever comes back goes to the exceptions of the backlog.
 
 Plain and synchronous: every method is atomic, and time is an argument (ns since the epoch).
 """
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
-from nsquark.log import ChannelState, Cursor, Deferred, NotIndexed, Ranges, Run
-from nsquark.names import is_ephemeral
+from nsquark.log import Cursor, NotIndexed, Ranges, Run
 
+from .backlog import Backlog
 from .in_flight import NEVER, Consumer, Flight
 from .latency import LatencyWindow
-from .waiting import AgainQueue, LaterQueue
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -32,140 +30,34 @@ MAX_RUN_BYTES = 256 << 10
 RETRY_NS = 1_000_000_000
 
 
-class Channel:
+class Channel(Backlog):
     def __init__(self, topic: Topic, name: str, number: int, position: int) -> None:
-        self.topic = topic
-        self.name = name
-        self.number = number
-        self.ephemeral = is_ephemeral(name)
+        super().__init__(topic, name, number, position)
         self.paused = False
         self.exiting = False
         self.consumers: dict[Consumer, None] = {}
-        self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
         self.in_flight_count = 0
         self.dead_count = 0
         self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
-        self.cursor = Cursor(topic.log, position)
-        self._skip = Ranges()  # at and behind the cursor: not to be delivered by it
-        self._again = AgainQueue()
-        self._later = LaterQueue()
-        self._dying = AgainQueue()  # on their way to the dead letters, and not there for sure
         self._ready: dict[Consumer, None] = {}  # those that may have free places, in turn
-        self._journal = None if self.ephemeral else topic.journal
         self._unreadable = False  # what comes next, when it was last tried
         window = topic.options.e2e_processing_latency_window_time
         wanted = topic.options.e2e_processing_latency_percentile
         self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
 
-    # ---- the state that survives
-
-    def restore(self, state: ChannelState, now: int) -> None:
-        """Go on from what the journal knows."""
-        self.cursor.seek(state.position)
-        self._skip = state.passed
-        for position, (attempts, due) in sorted(state.waiting.items()):
-            if due > now:
-                self._push_deferred(due, position, 1, attempts)
-            else:
-                self._again.push(position, 1, attempts, state.position)
-
-    def snapshot(self) -> None:
-        """Write everything into the journal, which has just begun a new file."""
-        journal = self._journal
-        if journal is None:
-            return
-        journal.create(self.number, self.name, self.cursor.position)
-        for start, end in self._skip:
-            journal.finish(self.number, start, end)
-        for flight in self._flights():
-            end = flight.position + flight.end - flight.first
-            journal.requeue(self.number, flight.position, end, flight.attempts, 0)
-        for again in [*self._again, *self._dying]:
-            journal.requeue(self.number, again.position, again.position + again.number, again.attempts, 0)
-        for later in self._later:
-            journal.requeue(
-                self.number, later.position, later.position + later.number, later.attempts, later.due
-            )
-
-    def _flights(self) -> Iterable[Flight]:
-        for consumer in self.consumers:
-            yield from consumer.flights
-
-    def low(self) -> int:
-        """Everything before this position is finished."""
-        low = self._skip.next_gap(self.cursor.position)
-        for flight in self._flights():
-            low = min(low, flight.position)
-        for queue in (self._again, self._later, self._dying):
-            for entry in queue:
-                low = min(low, entry.position)
-        return low
-
-    def add_needed(self, needed: Ranges) -> None:
-        """Add every position that is not finished, for a log that has no files to go back to."""
-        for start, end in self.fresh():
-            needed.add(start, end)
-        for flight in self._flights():
-            needed.add(flight.position, flight.position + flight.end - flight.first)
-        for queue in (self._again, self._later, self._dying):
-            for entry in queue:
-                needed.add(entry.position, entry.position + entry.number)
-
-    def _finished(self, start: int, end: int) -> None:
-        if self._journal is not None:
-            self._journal.finish(self.number, start, end)
-            self.topic.journaled()
-
-    def _requeued(self, position: int, number: int, attempts: int, due: int) -> None:
-        if self._journal is not None:
-            self._journal.requeue(self.number, position, position + number, attempts, due)
-            self.topic.journaled()
-
-    # ---- what statistics and peeks show
-
-    @property
-    def deferred_count(self) -> int:
-        return self._later.count
-
-    @property
-    def _fresh(self) -> int:
-        """How many messages the cursor has before it."""
-        fresh = self.topic.pumped - self.cursor.position
-        return fresh - self._skip.count_from(self.cursor.position) if self._skip else fresh
-
-    @property
-    def depth(self) -> int:
-        fresh = self._fresh
-        return fresh + self._again.count if fresh > 0 else self._again.count
-
-    @property
-    def backend_depth(self) -> int:
-        """What of the depth is not in memory."""
-        in_memory = min(self._fresh, self.topic.log.tail_length)
-        return max(0, self._fresh - max(0, in_memory)) if not self.topic.ephemeral else 0
-
-    def requeued(self) -> Iterator[tuple[int, int, int]]:
-        """What is to be delivered again, as it comes: (position, count, attempts so far)."""
-        for entry in self._again:
-            yield entry.position, entry.number, entry.attempts
-
-    def fresh(self) -> Iterator[tuple[int, int]]:
-        """What the cursor has before it: (start, end)."""
-        return self._skip.gaps(self.cursor.position, self.topic.pumped)
+    # ---- consumers
 
     def in_flight(self) -> Iterator[tuple[Consumer, Flight]]:
         for consumer in self.consumers:
             for flight in consumer.flights:
                 yield consumer, flight
 
-    def deferred(self) -> list[tuple[int, int, int, int]]:
-        """What waits for its time, the earliest first: (position, count, attempts so far, due)."""
-        return [(each.position, each.number, each.attempts, each.due) for each in sorted(self._later)]
-
-    # ---- consumers
+    def _flights(self) -> Iterable[Flight]:
+        for consumer in self.consumers:
+            yield from consumer.flights
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
@@ -291,6 +183,9 @@ class Channel:
         self.topic.channel_ready(self)
         self._schedule()
 
+    def _wake_at(self, due: int) -> None:
+        self.topic.wake_channel(self, due)
+
     def _schedule(self) -> None:
         when = self._later.first.due if self._later else NEVER
         for consumer in self.consumers:
@@ -300,14 +195,6 @@ class Channel:
             self.topic.wake_channel(self, when)
 
     # ---- the queue
-
-    def _end_of_queue(self) -> int:
-        """The place of what is queued now: behind what is there, as far as that would be in memory."""
-        return min(self.topic.pumped, self.cursor.position + self.topic.options.mem_queue_size)
-
-    def _push_deferred(self, due: int, position: int, number: int, attempts: int) -> None:
-        self._later.push(due, position, number, attempts)
-        self.topic.wake_channel(self, due)
 
     def _give_back(self, position: int, number: int, attempts: int, mark: int, due: int = 0) -> None:
         """What was in flight comes again, unless it has come often enough."""
@@ -319,20 +206,6 @@ class Channel:
             self._push_deferred(due, position, number, attempts)
         elif number:
             self._again.push(position, number, attempts, mark)
-
-    def pumped(self, number: int, deferred: Iterable[Deferred]) -> None:
-        """The topic has passed on `number` more messages, among them these deferred ones."""
-        self.message_count += number
-        for each in deferred:
-            if each.position >= self.cursor.position:
-                self._skip.add(each.position, each.position + each.count)
-                self._push_deferred(each.due, each.position, each.count, 0)
-
-    def pass_over(self, start: int, end: int) -> None:
-        """Drop [start, end), which the topic has not passed on yet."""
-        if start < end:
-            self._skip.add(start, end)
-            self._finished(start, end)
 
     def deliver(self, now: int) -> None:
         """Send what there is to those who have room, in turn and in proportion to their room."""

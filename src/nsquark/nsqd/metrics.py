@@ -61,6 +61,7 @@ CHANNEL_FAMILIES: tuple[tuple[str, str, str, Callable[[Channel], int]], ...] = (
     ("messages_total", COUNTER, "Messages received from the topic.", lambda channel: channel.message_count),
     ("requeued_total", COUNTER, "Messages requeued by consumers.", lambda channel: channel.requeue_count),
     ("timed_out_total", COUNTER, "Messages not answered in time.", lambda channel: channel.timeout_count),
+    ("dead_letters_total", COUNTER, "Messages delivered too often.", lambda channel: channel.dead_count),
     ("depth", GAUGE, "Messages to be delivered.", lambda channel: channel.depth),
     ("backend_depth", GAUGE, "Of the depth, what is not in memory.", lambda channel: channel.backend_depth),
     ("in_flight", GAUGE, "Messages delivered and not answered.", lambda channel: channel.in_flight_count),

@@ -1,0 +1,164 @@
+"""What a channel owes: a cursor over its topic's log, and the exceptions.
+
+Everything from the cursor on is to be delivered, but for what is to be skipped. Of what lies before it, the
+exceptions are to be delivered again: what waits for its turn, what waits for its time, and what is on its way
+to the dead letters. What is in flight is known to the consumers; everything else is finished. The topic's
+journal gets told of every change that must survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from nsquark.log import ChannelState, Cursor, Deferred, Ranges
+from nsquark.names import is_ephemeral
+
+from .waiting import AgainQueue, LaterQueue
+
+if TYPE_CHECKING:
+    from .in_flight import Flight
+    from .topic import Topic
+
+
+class Backlog:
+    def __init__(self, topic: Topic, name: str, number: int, position: int) -> None:
+        self.topic = topic
+        self.name = name
+        self.number = number
+        self.ephemeral = is_ephemeral(name)
+        self.message_count = 0
+        self.cursor = Cursor(topic.log, position)
+        self._skip = Ranges()  # at and behind the cursor: not to be delivered by it
+        self._again = AgainQueue()
+        self._later = LaterQueue()
+        self._dying = AgainQueue()  # on their way to the dead letters, and not there for sure
+        self._journal = None if self.ephemeral else topic.journal
+
+    def _flights(self) -> Iterable[Flight]:
+        """What is in flight."""
+        raise NotImplementedError
+
+    def _wake_at(self, due: int) -> None:
+        """Have the channel look at its deferred messages then."""
+        raise NotImplementedError
+
+    # ---- the state that survives
+
+    def restore(self, state: ChannelState, now: int) -> None:
+        """Go on from what the journal knows."""
+        self.cursor.seek(state.position)
+        self._skip = state.passed
+        for position, (attempts, due) in sorted(state.waiting.items()):
+            if due > now:
+                self._push_deferred(due, position, 1, attempts)
+            else:
+                self._again.push(position, 1, attempts, state.position)
+
+    def snapshot(self) -> None:
+        """Write everything into the journal, which has just begun a new file."""
+        journal = self._journal
+        if journal is None:
+            return
+        journal.create(self.number, self.name, self.cursor.position)
+        for start, end in self._skip:
+            journal.finish(self.number, start, end)
+        for flight in self._flights():
+            end = flight.position + flight.end - flight.first
+            journal.requeue(self.number, flight.position, end, flight.attempts, 0)
+        for again in [*self._again, *self._dying]:
+            journal.requeue(self.number, again.position, again.position + again.number, again.attempts, 0)
+        for later in self._later:
+            journal.requeue(
+                self.number, later.position, later.position + later.number, later.attempts, later.due
+            )
+
+    def low(self) -> int:
+        """Everything before this position is finished."""
+        low = self._skip.next_gap(self.cursor.position)
+        for flight in self._flights():
+            low = min(low, flight.position)
+        for queue in (self._again, self._later, self._dying):
+            for entry in queue:
+                low = min(low, entry.position)
+        return low
+
+    def add_needed(self, needed: Ranges) -> None:
+        """Add every position that is not finished, for a log that has no files to go back to."""
+        for start, end in self.fresh():
+            needed.add(start, end)
+        for flight in self._flights():
+            needed.add(flight.position, flight.position + flight.end - flight.first)
+        for queue in (self._again, self._later, self._dying):
+            for entry in queue:
+                needed.add(entry.position, entry.position + entry.number)
+
+    def _finished(self, start: int, end: int) -> None:
+        if self._journal is not None:
+            self._journal.finish(self.number, start, end)
+            self.topic.journaled()
+
+    def _requeued(self, position: int, number: int, attempts: int, due: int) -> None:
+        if self._journal is not None:
+            self._journal.requeue(self.number, position, position + number, attempts, due)
+            self.topic.journaled()
+
+    # ---- what statistics and peeks show
+
+    @property
+    def deferred_count(self) -> int:
+        return self._later.count
+
+    @property
+    def _fresh(self) -> int:
+        """How many messages the cursor has before it."""
+        fresh = self.topic.pumped - self.cursor.position
+        return fresh - self._skip.count_from(self.cursor.position) if self._skip else fresh
+
+    @property
+    def depth(self) -> int:
+        fresh = self._fresh
+        return fresh + self._again.count if fresh > 0 else self._again.count
+
+    @property
+    def backend_depth(self) -> int:
+        """What of the depth is not in memory."""
+        in_memory = min(self._fresh, self.topic.log.tail_length)
+        return max(0, self._fresh - max(0, in_memory)) if not self.topic.ephemeral else 0
+
+    def requeued(self) -> Iterator[tuple[int, int, int]]:
+        """What is to be delivered again, as it comes: (position, count, attempts so far)."""
+        for entry in self._again:
+            yield entry.position, entry.number, entry.attempts
+
+    def fresh(self) -> Iterator[tuple[int, int]]:
+        """What the cursor has before it: (start, end)."""
+        return self._skip.gaps(self.cursor.position, self.topic.pumped)
+
+    def deferred(self) -> list[tuple[int, int, int, int]]:
+        """What waits for its time, the earliest first: (position, count, attempts so far, due)."""
+        return [(each.position, each.number, each.attempts, each.due) for each in sorted(self._later)]
+
+    # ---- the queue
+
+    def _end_of_queue(self) -> int:
+        """The place of what is queued now: behind what is there, as far as that would be in memory."""
+        return min(self.topic.pumped, self.cursor.position + self.topic.options.mem_queue_size)
+
+    def _push_deferred(self, due: int, position: int, number: int, attempts: int) -> None:
+        self._later.push(due, position, number, attempts)
+        self._wake_at(due)
+
+    def pumped(self, number: int, deferred: Iterable[Deferred]) -> None:
+        """The topic has passed on `number` more messages, among them these deferred ones."""
+        self.message_count += number
+        for each in deferred:
+            if each.position >= self.cursor.position:
+                self._skip.add(each.position, each.position + each.count)
+                self._push_deferred(each.due, each.position, each.count, 0)
+
+    def pass_over(self, start: int, end: int) -> None:
+        """Drop [start, end), which the topic has not passed on yet."""
+        if start < end:
+            self._skip.add(start, end)
+            self._finished(start, end)
