@@ -67,6 +67,12 @@ def test_the_benchmark_of_stats_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())["ours"]["/stats?format=json"]["answer_s"] > 0
 
 
+def test_the_benchmark_of_reading_the_log_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "with the reader" in run("log/read.py", "--json", str(result))
+    assert json.loads(result.read_text())["messages_per_s"] > 0
+
+
 def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     output = run("daemon/compare.py", "--json", str(result))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd import connection as connection_module
 from nsquark.nsqd import syncer as syncer_module
 from nsquark.nsqd.broker import Broker
@@ -20,6 +21,7 @@ from nsquark.nsqd.server import Server
 from nsquark.nsqd.timers import NEVER, Timers
 from nsquark.nsqd.topic import Topic
 from tests.daemon import Nsqd, pub, until
+from tests.nsqd.api import running
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
 
@@ -209,3 +211,45 @@ def test_what_an_ephemeral_topic_drops_is_counted(tmp_path: Path) -> None:
     topic.channels["c"].set_ready(reader.consumer, 10)
     harness.turn.run()
     assert [body for _, _, body in reader.take()] == [b"one", b"two", b"one"]
+
+
+async def test_metadata_that_could_not_be_saved_are_saved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "SAVE_AGAIN", 0.01)
+    async with running(tmp_path) as api:
+        real, refusals = broker_module.write_atomically, [OSError(28, "No space left on device")] * 2
+
+        def write(path: Path, data: bytes) -> None:
+            if refusals:
+                raise refusals.pop()
+            real(path, data)
+
+        monkeypatch.setattr(broker_module, "write_atomically", write)
+        api.broker.topic("t")
+        await until(lambda: api.broker.health != "OK")
+        await until(lambda: b'"name":"t"' in (tmp_path / "nsqd.dat").read_bytes())
+        await until(lambda: api.broker.health == "OK")
+        assert not refusals
+
+
+async def test_a_deleted_channel_is_gone_from_the_disk_when_that_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as api:
+        await api.done("/topic/create?topic=t")
+        await api.done("/channel/create?topic=t&channel=c")
+        topic = api.broker.topics["t"]
+        await until(lambda: not topic.journal.unsynced)
+        synced: list[int] = []
+        real = os.fdatasync
+
+        def fdatasync(fd: int) -> None:
+            synced.append(os.fstat(fd).st_ino)
+            real(fd)
+
+        monkeypatch.setattr(broker_module.os, "fdatasync", fdatasync)
+        await api.done("/channel/delete?topic=t&channel=c")
+        (journal,) = (tmp_path / "topics" / "t").glob("journal.*")
+        assert journal.stat().st_ino in synced
+        assert not topic.journal.unsynced
