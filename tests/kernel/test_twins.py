@@ -662,6 +662,7 @@ def test_the_twins_agree_on_index_frames(draw: Draw) -> None:
     assert left <= skip
 
 
+@agree
 @often
 @given(SEEDS)
 def test_the_twins_agree_on_what_a_client_reads(draw: Draw) -> None:
