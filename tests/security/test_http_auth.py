@@ -117,6 +117,7 @@ async def test_a_topic_that_is_not_named_is_nobodys(guarded: Nsqd) -> None:
 
 
 async def test_an_answer_is_remembered(guarded: Nsqd, auth_server: AuthServer) -> None:
+    assert await status_of(guarded, "POST", "/pub?topic=events", "all") == 200
     await asyncio.gather(*(ask(guarded, "POST", "/pub?topic=events", "all") for _ in range(20)))
     assert auth_server.asked == [
         ("GET", {"secret": "all", "remote_ip": "127.0.0.1", "tls": "false", "common_name": ""})

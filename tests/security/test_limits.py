@@ -129,6 +129,7 @@ async def test_what_is_no_snappy_ends_the_connection_and_is_logged_once(nsqd: Ns
             client.send(said)
             await client.reader.readexactly(len(IDENTIFIER) + 18)  # our own OK
             assert await client.reader.read() == b""
+    await until(lambda: [line for line in nsqd.lines if "cannot be read" in line])
     assert len([line for line in nsqd.lines if "cannot be read" in line]) == 1
 
 

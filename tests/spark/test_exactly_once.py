@@ -137,6 +137,8 @@ def descendants(pid: int) -> list[int]:
 def test_every_message_is_in_the_files_exactly_once(broker: Broker, tmp_path: Path) -> None:
     broker.ask("POST", "/topic/create?topic=t")
     broker.ask("POST", "/channel/create?topic=t&channel=other")
+    # Before anything is published: what the other channel has finished is kept for this one.
+    broker.ask("POST", "/channel/create?topic=t&channel=archive")
     publisher, consumer = Publisher(broker), OrdinaryConsumer(broker)
     publisher.start()
     consumer.start()
