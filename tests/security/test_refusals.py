@@ -407,13 +407,14 @@ async def test_every_server_is_asked_until_one_answers(
             f"--auth-http-address={silent.address}",
             f"--auth-http-address=http://{auth_server.address}/elsewhere",
             f"--auth-http-request-method={method}",
-            "--http-client-request-timeout=200ms",
+            "--http-client-request-timeout=1s",
         )
-        for _ in range(8):
+        connections = 0
+        while not broken.asked:  # which is the first only by chance
             async with await connect(nsqd, secret="s&1 ü") as client:
                 await client.pub("events", b"x")
-        assert broken.asked
-        assert len(auth_server.asked) == 8
+            connections += 1
+        assert len(auth_server.asked) == connections
     head = auth_server.heads[0]
     assert head.startswith("POST /elsewhere HTTP" if method == "post" else "GET /elsewhere?common_name=&")
     assert ("Content-Type: application/json" in head) is (method == "post")
