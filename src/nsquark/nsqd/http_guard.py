@@ -74,7 +74,11 @@ class HttpGuard:
             if time.monotonic() < until:
                 _check(held, access, request)
                 return handler(request)
-            return self._ask(who, key, access, handler, request)
+            # Joined or begun here and now: a coroutine starts later, when the answer may be there already.
+            asking = self._asking.get(key)
+            if asking is None:
+                asking = self._asking[key] = asyncio.create_task(self._query(who, key))
+            return _answer(asking, access, handler, request)
 
         return guarded
 
@@ -83,15 +87,6 @@ class HttpGuard:
         for part in (who.secret, who.remote_ip.encode(), who.common_name.encode(), b"%d" % who.tls):
             digest.update(b"%d:" % len(part) + part)
         return digest.digest()
-
-    async def _ask(
-        self, who: Credentials, key: bytes, access: str, handler: Handler, request: Request
-    ) -> Response:
-        task = self._asking.get(key)
-        if task is None:
-            task = self._asking[key] = asyncio.create_task(self._query(who, key))
-        _check(await asyncio.shield(task), access, request)
-        return await _response(handler(request), request)
 
     async def _query(self, who: Credentials, key: bytes) -> Authorizations | None:
         from .auth_servers import NotAnswered
@@ -108,6 +103,13 @@ class HttpGuard:
         self._remembered[key] = (time.monotonic() + (held.ttl if held is not None else REFUSED_FOR), held)
         self._remembered.move_to_end(key)
         return held
+
+
+async def _answer(
+    asking: asyncio.Task[Authorizations | None], access: str, handler: Handler, request: Request
+) -> Response:
+    _check(await asyncio.shield(asking), access, request)
+    return await _response(handler(request), request)
 
 
 def _credentials(request: Request) -> Credentials:
