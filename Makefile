@@ -48,9 +48,9 @@ $(VENV)/.tools: requirements-dev.lock $(VENV)/.created
 # The old kernel goes first: should the new one not compile, it must not be taken for it, and a process that
 # has it mapped must not see it change.
 $(VENV)/.package: pyproject.toml setup.py $(KERNEL) $(VENV)/.tools
-	@rm -rf build src/nsquark/kernel/fast.*.so
+	@rm -rf build src/nsquark/kernel/fast*.so
 	$(PIP) install --no-build-isolation --no-deps --editable .
-	@$(BIN)/python -c 'import nsquark.kernel.fast' 2>/dev/null || \
+	@$(BIN)/python -c 'import nsquark.kernel.fast_intake' 2>/dev/null || \
 		echo 'The kernel did not compile, its pure twin is used. To see why: $(BIN)/python setup.py build_ext' >&2
 	@touch $@
 
@@ -125,5 +125,5 @@ lock:
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -f src/nsquark/kernel/fast.c src/nsquark/kernel/fast.*.so
+	rm -f src/nsquark/kernel/fast*.c src/nsquark/kernel/fast*.so
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,18 +5,23 @@ from setuptools import Extension, setup
 
 KERNEL = "src/nsquark/kernel"
 
-[kernel] = cythonize(
-    Extension(
-        "nsquark.kernel.fast",
-        sources=[f"{KERNEL}/fast.pyx"],
-        depends=[f"{KERNEL}/crc32c.h"],
-        include_dirs=[KERNEL],
-        extra_compile_args=["-O3"],
-    ),
+modules = cythonize(
+    [
+        Extension(
+            f"nsquark.kernel.{name}",
+            sources=[f"{KERNEL}/{name}.pyx"],
+            depends=[f"{KERNEL}/crc32c.h"],
+            include_dirs=[KERNEL],
+            extra_compile_args=["-O3"],
+        )
+        for name in ("fast", "fast_intake", "fast_poll")
+    ],
+    include_path=["src"],
     language_level=3,
 )
 # Without a C compiler the install goes on, and the pure twin does the kernel's work. Said here because
 # cythonize drops it when it is said to Extension.
-kernel.optional = True
+for module in modules:
+    module.optional = True
 
-setup(ext_modules=[kernel])
+setup(ext_modules=modules)

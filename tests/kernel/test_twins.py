@@ -127,28 +127,6 @@ def test_pubs_with_one_line_make_one_run(twin: ModuleType) -> None:
 
 
 @each_twin
-def test_a_read_is_taken_whole_or_not_at_all(twin: ModuleType) -> None:
-    data = pub(b"t", b"one") + pub(b"t", b"three")
-    writer = twin.BatchWriter(7, 9)
-
-    def added(data: bytes, end: int, line: bytes = b"PUB t\n", max_size: int = 5, most: int = 2) -> int:
-        return writer.add_if_pubs(data, end, line, max_size, most, 1)
-
-    for end in {*range(len(data))} - {13}:  # the first command has 13 bytes
-        assert added(data, end) == 0
-    assert added(data, len(data), max_size=4) == 0
-    assert added(data, len(data), most=1) == 0
-    assert added(data, len(data), line=b"PUB u\n") == 0
-    assert added(data + pub(b"u", b"x"), 999) == 0
-    assert added(data + pub(b"t", b""), 999) == 0
-    assert (writer.count, writer.size, writer.position, writer.next_id) == (0, 0, 7, 9)
-    assert added(data, 13) == 1
-    assert added(data + b"left over", len(data)) == 2
-    assert (writer.position, writer.next_id) == (10, 12)
-    assert [body for _, body in messages(writer.take())] == [b"one", b"one", b"three"]
-
-
-@each_twin
 @pytest.mark.parametrize(("topic", "count"), [(b"t" * 75, 1), (b"t" * 76, 0)])
 def test_a_long_line_is_left_to_the_parser(twin: ModuleType, topic: bytes, count: int) -> None:
     data = pub(topic, b"one")
@@ -518,10 +496,6 @@ def test_the_twins_agree_on_scan_pubs(draw: Draw) -> None:
         one, other = pure.BatchWriter(0, 5), fast.BatchWriter(0, 5)
         arguments = (buffer, start, count, length, draw.stamp())
         assert one.add_pubs(*arguments) == other.add_pubs(*arguments)
-        assert one.take() == other.take()
-        line = bytes(data[:length]) if draw.random() < 0.9 else b"PUB x\n"
-        whole = (buffer, draw.choice([end, len(data)]), line, 20, draw.choice([0, 3, 99]), draw.stamp())
-        assert one.add_if_pubs(*whole) == other.add_if_pubs(*whole)
         assert one.take() == other.take()
 
 

@@ -58,9 +58,9 @@ def test_messages_are_numbered_and_framed(tmp_path: Path) -> None:
     assert log.add_mpub(MPUB, 0, 2, 222) == 8
     assert log.add_bodies([b"x", memoryview(b"yy")], 333, 0) == 3
     assert (log.end, log.pending) == (0, 6)
-    assert log.pending_bytes == 48 + 6 * 34 + 19
+    assert log.writer.size == 48 + 6 * 34 + 19
     assert log.commit() == 6
-    assert (log.first, log.end, log.pending, log.pending_bytes) == (0, 6, 0, 0)
+    assert (log.first, log.end, log.pending, log.writer.size) == (0, 6, 0, 0)
     [batch] = split_batches(segments(tmp_path / "new" / "topic")[0].read_bytes())
     assert (batch.position, batch.first_id, batch.timestamp, batch.due) == (0, 0x50, 111, 0)
     assert [body_of(frame) for frame in batch.frames] == [b"one", b"three", b"one", b"three", b"x", b"yy"]
@@ -457,14 +457,14 @@ def test_a_full_disk_refuses_a_commit_and_nothing_else(draw: Draw) -> None:
                 continue
             for due, bodies in commit:
                 log.add_bodies(list(bodies), 1, due)
-            size = log.pending_bytes
+            size = log.writer.size
             before = (log.first, log.end, log.unsynced)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(os, "write", full_after(draw.randrange(size)))
                 with pytest.raises(OSError, match="No space left"):
                     log.commit()
             assert (log.first, log.end, log.unsynced) == before
-            assert (log.pending, log.pending_bytes) == (0, 0)
+            assert (log.pending, log.writer.size) == (0, 0)
             if draw.random() < 0.3:
                 cursor.read(draw.randint(1, 5), EVERYTHING)
         assert read_all(log) == model.frames

@@ -175,8 +175,8 @@ def test_what_cannot_be_buried_is_not_finished(tmp_path: Path, monkeypatch: pyte
         rig.harness.pass_time(11 * SECOND)
         rig.run()
         assert (rig.channel.deferred_count, rig.channel.low(), rig.channel.dead_count) == (1, 0, 0)
-    dead.log._writer.take()  # what a refused commit takes, it would not have again
-    dead.log._writer.renumber(dead.log.end, dead.log._writer.next_id)
+    dead.log.writer.take()  # what a refused commit takes, it would not have again
+    dead.log.writer.renumber(dead.log.end, dead.log.writer.next_id)
     rig.harness.pass_time(2 * SECOND)
     rig.run()
     assert [letter.body for letter in rig.letters()] == [b"one"]

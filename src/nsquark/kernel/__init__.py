@@ -1,11 +1,19 @@
 """The compiled hot path and its pure twin; `NSQUARK_PURE=1` asks for the twin.
 
-The kernel knows bytes and integers only: runs of commands, runs of message frames, batches of the log.
+The kernel knows bytes and integers: runs of commands, runs of message frames, batches of the log; and the
+short way of a publish between a socket and the writer of a log.
 """
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 
 from .pure import Batch, Buffer
+from .pure_intake import Receipt
+
+if TYPE_CHECKING:
+    from .fast_poll import Poll
 
 if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
     try:
@@ -32,6 +40,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             timestamps,
             with_attempts,
         )
+        from .fast_intake import Answer, AnswerQueue, Intake, Source, settle_all
 
         COMPILED = True
     except ImportError:
@@ -63,13 +72,40 @@ if not COMPILED:
         timestamps,
         with_attempts,
     )
+    from .pure_intake import (  # type: ignore[assignment]
+        Answer,
+        AnswerQueue,
+        Intake,
+        Source,
+        settle_all,
+    )
+
+
+def new_poll(shared: bytearray) -> Poll | None:
+    """What reads the sockets of many connections at once, and uses `shared` for that.
+
+    None where there is no such thing: then the event loop has to.
+    """
+    if not COMPILED:
+        return None
+    try:
+        from .fast_poll import Poll
+    except ImportError:  # epoll is Linux's
+        return None
+    return Poll(shared)
+
 
 __all__ = [
     "COMPILED",
+    "Answer",
+    "AnswerQueue",
     "Batch",
     "BatchWriter",
     "Buffer",
     "Delivery",
+    "Intake",
+    "Receipt",
+    "Source",
     "count_column",
     "crc32c",
     "decode_frames",
@@ -79,6 +115,7 @@ __all__ = [
     "index_frames",
     "lay_dpubs",
     "lay_mpub",
+    "new_poll",
     "pack_mpub",
     "read_messages",
     "scan_batches",
@@ -86,6 +123,7 @@ __all__ = [
     "scan_mpub",
     "scan_oks",
     "scan_pubs",
+    "settle_all",
     "stride_column",
     "timestamps",
     "with_attempts",

@@ -190,16 +190,6 @@ def scan_mpub(data, Py_ssize_t start, Py_ssize_t end, int64_t max_msg_size, int6
 
 
 cdef class BatchWriter:
-    # Writes into a bytes object that nobody else has seen yet; `take` cuts it to size and hands it over.
-    cdef object block
-    cdef uint8_t *data
-    cdef size_t used, room, usual
-    cdef Py_ssize_t batch
-    cdef int64_t due
-    cdef uint64_t batch_position
-    cdef public uint64_t position, next_id
-    cdef readonly Py_ssize_t count
-
     def __cinit__(self, uint64_t position, uint64_t next_id):
         self.block = None
         self.data = NULL
@@ -207,7 +197,9 @@ cdef class BatchWriter:
         self.batch = -1
         self.position = position
         self.next_id = next_id
+        self.ids_left = 0
         self.count = 0
+        self.body_bytes = 0
 
     @property
     def size(self):
@@ -239,6 +231,7 @@ cdef class BatchWriter:
             except MemoryError:
                 self.used = 0
                 self.count = 0
+                self.body_bytes = 0
                 self.batch = -1
                 raise
             self.block = <object> block
@@ -294,6 +287,7 @@ cdef class BatchWriter:
         self.position += 1
         self.next_id += 1
         self.count += 1
+        self.body_bytes += size
 
     def renumber(self, uint64_t position, uint64_t next_id):
         self.seal()
@@ -303,36 +297,73 @@ cdef class BatchWriter:
     def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
         return self.add_run(data, start, count, line, timestamp, 0)
 
-    def add_if_pubs(self, data, Py_ssize_t end, bytes line, int64_t max_size, Py_ssize_t most, int64_t timestamp):
-        cdef View view
-        cdef const uint8_t *p
+    cdef Py_ssize_t take_pubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                              int64_t timestamp) except -1:
         cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
         cdef Py_ssize_t length = len(line), start = 0, count = 0
         cdef int32_t size
-        hold(&view, data, 0, end)
-        try:
-            while start < view.end:
-                p = view.p + start
-                if view.end - start < length + 4 or memcmp(p, first, <size_t> length):
-                    return 0
-                size = <int32_t> nq_get32(p + length)
-                if size <= 0 or size > max_size or view.end - start - length - 4 < size:
-                    return 0
-                start += length + 4 + size
-                count += 1
-            if count == 0 or count > most:
+        while start < end:
+            if end - start < length + 4 or memcmp(p + start, first, <size_t> length):
                 return 0
-            self.open_batch(timestamp, 0)
-            self.reserve(<size_t> (start - count * (length + 4) + count * FRAME))
-            start = 0
-            while start < view.end:
-                p = view.p + start + length
-                size = <int32_t> nq_get32(p)
-                self.add(p + 4, <uint32_t> size, <uint64_t> timestamp)
-                start += length + 4 + size
-        finally:
-            PyBuffer_Release(&view.buffer)
+            size = <int32_t> nq_get32(p + start + length)
+            if size <= 0 or size > max_msg_size or end - start - length - 4 < size:
+                return 0
+            start += length + 4 + size
+            count += 1
+        if count == 0 or count > self.ids_left:
+            return 0
+        self.open_batch(timestamp, 0)
+        self.reserve(<size_t> (end - count * (length + 4) + count * FRAME))
+        start = length
+        while start < end:
+            size = <int32_t> nq_get32(p + start)
+            self.add(p + start + 4, <uint32_t> size, <uint64_t> timestamp)
+            start += 4 + size + length
+        self.ids_left -= count
         return count
+
+    cdef Py_ssize_t take_mpubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                               int64_t max_body_size, int64_t timestamp) except -1:
+        cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
+        cdef Py_ssize_t length = len(line), start = 0, stop, commands = 0, total = 0
+        cdef int32_t size, count
+        while start < end:
+            if end - start < length + 8 or memcmp(p + start, first, <size_t> length):
+                return 0
+            start += length
+            size = <int32_t> nq_get32(p + start)
+            count = <int32_t> nq_get32(p + start + 4)
+            stop = start + 4 + size
+            if size <= 0 or size > max_body_size or stop > end or count <= 0:
+                return 0
+            total += count
+            start += 8
+            while count > 0:
+                if stop - start < 4:
+                    return 0
+                size = <int32_t> nq_get32(p + start)
+                if size <= 0 or size > max_msg_size or stop - start - 4 < size:
+                    return 0
+                start += 4 + size
+                count -= 1
+            if start != stop:
+                return 0
+            commands += 1
+        if total == 0 or total > self.ids_left:
+            return 0
+        self.open_batch(timestamp, 0)
+        self.reserve(<size_t> (end + total * FRAME))
+        start = 0
+        while start < end:
+            start += length + 8
+            count = <int32_t> nq_get32(p + start - 4)
+            while count > 0:
+                size = <int32_t> nq_get32(p + start)
+                self.add(p + start + 4, <uint32_t> size, <uint64_t> timestamp)
+                start += 4 + size
+                count -= 1
+        self.ids_left -= total
+        return commands
 
     def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp, int64_t due=0):
         return self.add_run(data, start + 4, count, 0, timestamp, due)
@@ -390,6 +421,7 @@ cdef class BatchWriter:
         self.data = NULL
         self.used = self.room = 0
         self.count = 0
+        self.body_bytes = 0
         return data
 
 

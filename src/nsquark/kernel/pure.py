@@ -144,14 +144,16 @@ def scan_mpub(
 class BatchWriter:
     """Lays published messages out as batches of frames, until `take` hands the bytes over.
 
-    Numbers the messages: `position` and `next_id` are those of the next one. Messages with one due time
-    share a batch; another due time begins the next.
+    Numbers the messages: `position` and `next_id` are those of the next one; `ids_left` is for the use of
+    whoever gives ids out. Messages with one due time share a batch; another due time begins the next.
     """
 
     def __init__(self, position: int, next_id: int) -> None:
         self.position = position
         self.next_id = next_id
+        self.ids_left = 0
         self.count = 0
+        self.body_bytes = 0
         self._data = bytearray()
         self._batch = -1
         self._due = 0
@@ -183,6 +185,7 @@ class BatchWriter:
         self.position += 1
         self.next_id += 1
         self.count += 1
+        self.body_bytes += size
 
     def renumber(self, position: int, next_id: int) -> None:
         """Number from here on with these: at a new block of ids, or after a failed write."""
@@ -200,19 +203,6 @@ class BatchWriter:
             start += line + 4 + size
             total += size
         return total
-
-    def add_if_pubs(
-        self, data: Buffer, end: int, line: bytes, max_size: int, most: int, timestamp: int
-    ) -> int:
-        """Add what lies before `end` if it is nothing but whole PUB commands with this line, `most` or less.
-
-        Returns how many there were; 0 if it is anything else, and nothing is added.
-        """
-        stop, count, length = scan_pubs(data, 0, end, max_size)
-        if stop != min(end, len(data)) or not 0 < count <= most or bytes(data[:length]) != line:
-            return 0
-        self.add_pubs(data, 0, count, length, timestamp)
-        return count
 
     def add_mpub(self, data: Buffer, start: int, count: int, timestamp: int, due: int = 0) -> int:
         """Add the body that `scan_mpub` found complete at `start`; returns the bytes of bodies."""
@@ -240,7 +230,7 @@ class BatchWriter:
         self._seal()
         data = bytes(self._data)
         self._data.clear()
-        self.count = 0
+        self.count = self.body_bytes = 0
         return data
 
 

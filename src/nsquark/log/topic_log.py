@@ -48,6 +48,9 @@ class Chunk(NamedTuple):
     offset: int
 
 
+_new_chunk = tuple.__new__  # a NamedTuple's own is Python
+
+
 class Limits(NamedTuple):
     """How large a log and its parts may grow. 0 switches a retention off."""
 
@@ -65,11 +68,11 @@ class TopicLog:
         """
         self.directory = directory
         self.limits = limits
+        self._max_bytes_per_file, self._tail_messages = limits.max_bytes_per_file, limits.tail_messages
         self.segments: list[Segment] = []
         self.recovered: list[Deferred] = []  # the deferred batches of the newest segment, for the journal
         self.unsynced = 0  # messages written and not yet on the disk for sure
         self._lease = lease
-        self._ids_left = 0
         self._tail: list[Chunk] = []
         self._tail_bytes = 0
         self._fd = -1
@@ -81,7 +84,7 @@ class TopicLog:
         self.first = self.end = floor
         if directory is not None:
             self._recover(directory, floor)
-        self._writer = kernel.BatchWriter(self.end, 0)
+        self.writer = kernel.BatchWriter(self.end, 0)
 
     def _recover(self, directory: Path, floor: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -116,60 +119,45 @@ class TopicLog:
     @property
     def pending(self) -> int:
         """Messages added and not yet committed."""
-        return self._writer.count
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._writer.size
+        return self.writer.count
 
     def _take_ids(self, count: int) -> None:
         """Ids for `count` messages that follow each other: of the lease at hand, or of a new one."""
-        if self._ids_left < count:
-            first, self._ids_left = self._lease(count)
-            self._writer.renumber(self._writer.position, first)
-        self._ids_left -= count
+        writer = self.writer
+        if writer.ids_left < count:
+            first, writer.ids_left = self._lease(count)
+            writer.renumber(writer.position, first)
+        writer.ids_left -= count
 
     def add_pubs(self, data: kernel.Buffer, start: int, count: int, line: int, timestamp: int) -> int:
         """Add a run of PUB commands (see kernel.scan_pubs); returns the bytes of their bodies."""
-        if self._ids_left >= count:
-            self._ids_left -= count
-        else:
-            self._take_ids(count)
-        return self._writer.add_pubs(data, start, count, line, timestamp)
-
-    def add_if_pubs(self, data: kernel.Buffer, end: int, line: bytes, max_size: int, timestamp: int) -> int:
-        """Add a whole read if it is a run of PUB commands with this line; returns how many, 0 if it is not.
-
-        It is also 0 when the ids at hand do not suffice.
-        """
-        count = self._writer.add_if_pubs(data, end, line, max_size, self._ids_left, timestamp)
-        self._ids_left -= count
-        return count
+        self._take_ids(count)
+        return self.writer.add_pubs(data, start, count, line, timestamp)
 
     def add_mpub(self, data: kernel.Buffer, start: int, count: int, timestamp: int) -> int:
         """Add a checked MPUB body (see kernel.scan_mpub); returns the bytes of its messages."""
         self._take_ids(count)
-        return self._writer.add_mpub(data, start, count, timestamp)
+        return self.writer.add_mpub(data, start, count, timestamp)
 
     def add_bodies(self, bodies: list[kernel.Buffer], timestamp: int, due: int) -> int:
         """Add whole bodies, deliverable from `due` (ns since the epoch, 0 for at once)."""
         if not bodies:
             return 0
         self._take_ids(len(bodies))
-        return self._writer.add_bodies(bodies, timestamp, due)
+        return self.writer.add_bodies(bodies, timestamp, due)
 
     def reserve_ids(self, count: int) -> int:
         """The first of `count` ids that follow each other, for `add_reserved`: nobody else gets them."""
         self._take_ids(count)
-        first = self._writer.next_id
-        self._writer.renumber(self._writer.position, first + count)
+        first = self.writer.next_id
+        self.writer.renumber(self.writer.position, first + count)
         return first
 
     def add_reserved(
         self, data: kernel.Buffer, start: int, count: int, first_id: int, timestamp: int, due: int
     ) -> int:
         """Add a checked MPUB body as a batch of its own, with ids that `reserve_ids` gave, in any process."""
-        writer = self._writer
+        writer = self.writer
         usual = writer.next_id
         writer.renumber(writer.position, first_id)
         try:
@@ -182,38 +170,41 @@ class TopicLog:
 
         When the disk refuses, raises OSError, and the log is as if nothing had been added.
         """
-        count = self._writer.count
+        writer, position = self.writer, self.end
+        count = writer.count
         if not count:
             return 0
-        data = self._writer.take()
-        try:
-            segment, offset = self._write(data) if self.directory is not None else (None, 0)
-        except OSError:
-            self._writer.renumber(self.end, self._writer.next_id)
-            raise
-        if segment is not None:
-            segment.written(self.end, count, len(data))
-        self._tail.append(Chunk(self.end, self.end + count, data, segment, offset))
-        self._tail_bytes += len(data)
-        self.end += count
+        data = writer.take()
+        size = len(data)
+        segment, offset = None, 0
+        if self.directory is not None:
+            try:
+                segment = self._write(data, size)
+            except OSError:
+                writer.renumber(position, writer.next_id)
+                raise
+            offset = segment.size
+            segment.written(position, count, size)
+        self.end = end = position + count
         self.unsynced += count
-        if segment is not None and (
-            self._tail_bytes > TAIL_BYTES or self.end - self._tail[0].position > self.limits.tail_messages
-        ):
+        tail = self._tail
+        tail.append(_new_chunk(Chunk, (position, end, data, segment, offset)))
+        self._tail_bytes = size = self._tail_bytes + size
+        if segment is not None and (size > TAIL_BYTES or end - tail[0][0] > self._tail_messages):
             self._shorten_tail()
         return count
 
-    def _write(self, data: bytes) -> tuple[Segment, int]:
+    def _write(self, data: bytes, size: int) -> Segment:
+        """Append to the newest segment, or to a new one if it is full."""
         segment = self.segments[-1]
         if self._torn:
             os.ftruncate(self._fd, segment.size)
             self._torn = False
-        if segment.size and segment.size + len(data) > self.limits.max_bytes_per_file:
+        if segment.size and segment.size + size > self._max_bytes_per_file:
             segment = self._roll()
-        done = 0
         try:
             done = os.write(self._fd, data)
-            while done < len(data):
+            while done < size:
                 done += os.write(self._fd, memoryview(data)[done:])
         except OSError:
             # What was written of it is no whole batch: away with it, so that the next commit can follow.
@@ -221,7 +212,7 @@ class TopicLog:
             os.ftruncate(self._fd, segment.size)
             self._torn = False
             raise
-        return segment, segment.size
+        return segment
 
     def _roll(self) -> Segment:
         assert self.directory is not None

@@ -6,63 +6,36 @@ has to say meanwhile waits its turn behind it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 
 from nsquark.errors import ProtocolError
+from nsquark.kernel import Answer, AnswerQueue
 from nsquark.wire import OK, pack_error
 
 
-class Answer:
-    """The place of an answer to `count` publishes, which comes when they are settled (see topic.Receipt)."""
-
-    __slots__ = ("_answers", "_error", "count", "data", "last")
-
-    def __init__(self, answers: Answers, error: type[ProtocolError], count: int) -> None:
-        self._answers = answers
-        self._error = error
-        self.count = count
-        self.data = b""  # empty until it is there
-        self.last = False  # the connection ends with it
-
-    def settle(self, reason: str | None) -> None:
-        if reason is not None:
-            command = self._error.code.removeprefix("E_").removesuffix("_FAILED")
-            self.data = pack_error(self._error(f"{command} failed {reason}").pack())
-            self.last = True
-        elif self.count > 1:
-            self.data = OK * self.count
-        else:
-            answers = self._answers
-            if len(answers.queue) == 1 and not answers.ended and not answers.closed:
-                # One publish at a time: its publisher can make the next while we answer others. The answers
-                # to a run are not worth a system call each.
-                answers.queue.clear()
-                answers.write_now(OK)
-                return
-            self.data = OK
-        self._answers.flush()
-
-
-class Answers:
+class Answers(AnswerQueue):
     """Hands bytes to `write` in order, and calls `end` once when the last answer has been handed over."""
 
-    __slots__ = ("_end", "_write", "closed", "ended", "queue", "write_now")
+    __slots__ = ("_end", "_write", "_write_now")
 
-    def __init__(
-        self,
-        write: Callable[[bytes], None],
-        end: Callable[[], None],
-        write_now: Callable[[bytes], None] | None = None,
-    ) -> None:
-        """`write_now` sends at once where `write` may wait for the end of the loop's turn."""
-        self._write = write
-        self.write_now = write_now or write
+    def __init__(self, write: Callable[[bytes], None], end: Callable[[], None]) -> None:
+        super().__init__()
+        self._write = self._write_now = write
         self._end = end
         # Bytes are ready and wait for an Answer before them; so does a step, to be taken when it is its turn.
         self.queue: deque[Answer | bytes | Callable[[], None]] = deque()
-        self.ended = False  # the last answer is said, though it may still be in the queue
-        self.closed = False  # nothing is handed over any more
+        # `ended`: the last answer is said, though it may still be in the queue.
+        # `closed`: nothing is handed over any more.
+
+    def send_past(self, transport: asyncio.Transport) -> None:
+        """Send OKs with nothing before them at once, where `write` may wait for the end of the loop's turn.
+
+        Who publishes one message at a time can make the next while we answer others.
+        """
+        self.transport = transport
+        self.fd = transport.get_extra_info("socket").fileno()
 
     def say(self, data: bytes, last: bool = False) -> None:
         """An answer that is ready; with `last` nothing comes behind it."""
@@ -80,9 +53,9 @@ class Answers:
         self.flush()
 
     def write_through(self, write: Callable[[bytes], None], write_now: Callable[[bytes], None]) -> None:
-        """What is handed over from here on goes another way."""
-        self._write = write
-        self.write_now = write_now
+        """What is handed over from here on goes another way, an OK at once."""
+        self._write, self._write_now = write, write_now
+        self.fd = -1
 
     def expect(self, error: type[ProtocolError], count: int = 1) -> Answer:
         """Keep a place for the answer to `count` publishes."""
@@ -90,6 +63,13 @@ class Answers:
         if not self.ended:
             self.queue.append(answer)
         return answer
+
+    def refuse(self, answer: Answer, reason: str) -> None:
+        """The answer to publishes that could not be stored, with which the connection ends."""
+        command = answer.error.code.removeprefix("E_").removesuffix("_FAILED")
+        answer.data = pack_error(answer.error(f"{command} failed {reason}").pack())
+        answer.last = True
+        self.flush()
 
     def flush(self) -> None:
         """Hand over what is ready and has nothing unready before it."""
@@ -125,4 +105,4 @@ class Answers:
     def _hand_over(self, ready: list[bytes]) -> None:
         data = ready[0] if len(ready) == 1 else b"".join(ready)
         if data and not self.closed:
-            self._write(data)
+            (self._write_now if data == OK else self._write)(data)

@@ -33,6 +33,8 @@ from .topic import Topic
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from nsquark.kernel.fast_poll import Poll
+
     from .auth_servers import AuthServers
     from .client_auth import ClientAuth
     from .connection import Connection
@@ -101,6 +103,7 @@ class Broker:
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
         self.stopping = False
+        self.poll: Poll | None = None  # what reads the sockets of the clients, if not the event loop
         self.loop = loop
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []

@@ -61,14 +61,14 @@ class Channel(Backlog):
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
-        self.topic.consumers += 1
+        self.topic.intake.consumers += 1
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """The consumer is gone: what it had in flight goes to others at once."""
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
-        self.topic.consumers -= 1
+        self.topic.intake.consumers -= 1
         self._ready.pop(consumer, None)
         for flight in consumer.flights:
             number = flight.end - flight.first
@@ -219,17 +219,22 @@ class Channel(Backlog):
         if not ready:
             return
         available = self.depth
-        room = sum([consumer.free for consumer in ready]) if 1 < len(ready) <= available else 0
+        round_left = room = 0  # consumers of this round that have not been served, and their room
         idle = 0
         while ready and available > 0:
+            if not round_left and 1 < (round_left := len(ready)) <= available:
+                room = sum([consumer.free for consumer in ready])
             consumer = next(iter(ready))
             free = consumer.free
             del ready[consumer]
+            round_left -= 1
             if free <= 0:
                 continue
             want = min(free, available)
             if ready:
-                want = 1 if available <= len(ready) else max(1, min(want, available * free // max(room, 1)))
+                # With fewer messages than consumers there is no need to know their room.
+                want = 1 if available <= len(ready) else min(want, -(-available * free // max(room, free)))
+                room -= free
             try:
                 sent = self._send(consumer, want, now)
             except NotIndexed as error:  # an old file: somebody looks into it, and we come again after that
@@ -258,7 +263,6 @@ class Channel(Backlog):
                 self._unreadable = False
                 self.topic.works("read", self.name)
             available -= sent
-            room -= sent
             if consumer.free > 0:
                 ready[consumer] = None
 
@@ -510,5 +514,5 @@ class Channel(Backlog):
         self._later.clear()
         for consumer in list(self.consumers):
             consumer.connection.abort()
-        self.topic.consumers -= len(self.consumers)
+        self.topic.intake.consumers -= len(self.consumers)
         self.consumers.clear()

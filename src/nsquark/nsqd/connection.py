@@ -37,8 +37,8 @@ from nsquark.errors import (
     Unauthorized,
 )
 from nsquark.gotext import quote
-from nsquark.kernel import Buffer
-from nsquark.layers import Layers, send_at_once
+from nsquark.kernel import Buffer, Source
+from nsquark.layers import Layers
 from nsquark.names import parse_name
 from nsquark.wire import (
     AUTH_BODY,
@@ -85,10 +85,10 @@ _UINT64 = 1 << 64
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_answers", "_beats_at", "_body", "_broker", "_busy", "_eof", "_linger", "_needs_tls", "_parser",
-        "_paused_at", "_pub_line", "_pub_topic", "_query", "_reading", "_run_topic", "_settings", "_shared",
-        "_shared_view", "_timers", "_transport", "_upgrading", "_waiting_since", "_write", "auth", "channel",
-        "client_id", "connect_time", "consumer", "deflate", "hostname", "layers", "pub_counts",
+        "_answers", "_beats_at", "_body", "_broker", "_busy", "_eof", "_fd", "_linger", "_needs_tls",
+        "_parser", "_paused_at", "_polled", "_pub_counts", "_pub_line", "_pub_topic", "_query", "_reading",
+        "_settings", "_shared", "_source", "_timers", "_transport", "_upgrading", "_waiting_since", "_write",
+        "auth", "channel", "client_id", "connect_time", "consumer", "deflate", "hostname", "layers",
         "remote_address", "snappy", "state", "tls", "user_agent", "wakes_at",
     )  # fmt: skip
 
@@ -105,9 +105,10 @@ class Connection(asyncio.BufferedProtocol):
         self._body: Callable[[memoryview], None] | None = None
         self._pub_line = b"\n"  # of the topic at hand; no command begins with this one
         self._pub_topic: Topic | None = None
-        self._run_topic: Topic | None = None  # the topic at hand, if the last read was PUBs to it and no more
+        self._source: Source
         self._shared = shared
-        self._shared_view = memoryview(shared)
+        self._fd = -1
+        self._polled = False  # read by the broker's Poll, not by the transport
         self._reading = True
         self._busy = False  # with something that must end before more is parsed
         self._upgrading = False
@@ -126,7 +127,13 @@ class Connection(asyncio.BufferedProtocol):
         self.deflate = self.snappy = self.tls = False
         self.layers: Layers | None = None
         self.auth = broker.client_auth(self._auth_expired)
-        self.pub_counts: defaultdict[str, int] = defaultdict(int)
+        self._pub_counts: defaultdict[str, int] = defaultdict(int)
+
+    @property
+    def pub_counts(self) -> dict[str, int]:
+        """How many messages it has published to which topic."""
+        self._count_taken()
+        return self._pub_counts
 
     @property
     def sample_rate(self) -> int:
@@ -137,8 +144,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self._write = transport.write
-        write_now = partial(send_at_once, transport, transport.get_extra_info("socket").fileno())
-        self._answers = Answers(transport.write, self._end, write_now)
+        answers = self._answers = Answers(transport.write, self._end)
+        answers.send_past(transport)
+        self._fd = answers.fd
+        options = self._broker.options
+        self._source = Source(answers, options.max_msg_size, options.max_body_size)
         transport.set_write_buffer_limits(HIGH_WATER)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
@@ -156,8 +166,29 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_since = now
         self._beats_at = now + round(DEFAULT_HEARTBEAT * 1e9)
         self._timers.schedule(self, self._beats_at)
+        if self._broker.poll is not None:
+            # The transport begins to read when this returns.
+            asyncio.get_running_loop().call_soon(self._join_poll)
+
+    def _join_poll(self) -> None:
+        """Have the Poll read from here on."""
+        if self._reading and self.layers is None and not self._eof and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._poll()
+
+    def _poll(self) -> None:
+        assert self._broker.poll is not None
+        self._broker.poll.add(self._fd, self, self._source)
+        self._polled = True
+
+    def _leave_poll(self) -> None:
+        if self._polled:
+            assert self._broker.poll is not None
+            self._broker.poll.remove(self._fd, self)
+            self._polled = False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave_poll()
         self._broker.connections.discard(self)
         self._timers.cancel(self)
         if self._linger is not None:
@@ -171,32 +202,55 @@ class Connection(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         """Nothing more is said, and no more messages are taken."""
+        self._leave_source()
         self._answers.ended = self._answers.closed = True
         if self.channel is not None and self.consumer is not None:
             self.channel.remove_consumer(self.consumer)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self._run_topic is not None or self._answers.ended:
-            return self._shared_view
+    def get_buffer(self, sizehint: int) -> Buffer:
+        if self._source.following or self._answers.ended:
+            return self._shared
         return self._parser.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        answers, topic = self._answers, self._run_topic
-        if answers.ended:
+        """The transport has read something."""
+        source = self._source
+        if source.following and source.take(self._shared, nbytes, self._broker.turn.clock()):
+            source.heard = monotonic_ns()
+        else:
+            self.received(nbytes)
+
+    def received(self, nbytes: int) -> None:
+        """Something was read that the source does not take."""
+        if self._answers.ended:
             return  # what still comes is of no interest
-        if topic is not None:
-            if not topic.exiting:
-                count = topic.publish_read(self._shared, nbytes, self._pub_line, answers)
-                if count:
-                    self.pub_counts[topic.name] += count
-                    self._waiting_since = monotonic_ns()
-                    if self._paused_at:
-                        self._check_unread()
-                    return
-            self._run_topic = None
+        self._leave_source()
         self._parse(nbytes)
         if self._paused_at:
             self._check_unread()
+
+    def ended(self) -> None:
+        """There is nothing more to read for the Poll: the transport finds out why."""
+        self._polled = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def failed(self, error: Exception) -> None:
+        """What was received brought up an error that nobody expected."""
+        logger.error("PROTOCOL(V2): [%s] failed", self.remote_address, exc_info=error)
+        self.abort()
+
+    def _leave_source(self) -> None:
+        """The next publish takes the long way."""
+        self._count_taken()
+        self._source.forget()
+
+    def _count_taken(self) -> None:
+        source = self._source
+        if source.taken:
+            assert self._pub_topic is not None
+            self._pub_counts[self._pub_topic.name] += source.taken
+            source.taken = 0
 
     def _parse(self, nbytes: int) -> None:
         answers, parser = self._answers, self._parser
@@ -218,10 +272,15 @@ class Connection(asyncio.BufferedProtocol):
             logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, error)
             self.close()
         else:
-            topic = self._pub_topic
-            if type(event) is Pubs and topic is not None and not topic.ephemeral:
-                parser.let_go()  # of nothing: the loop has ended with everything understood
-                self._run_topic = topic
+            if type(event) is Pubs or (type(event) is Mpub and event.line):
+                self._follow(PubFailed if type(event) is Pubs else MpubFailed)
+
+    def _follow(self, error: type[ProtocolError]) -> None:
+        """Everything that came is understood, and ended with a publish: expect more of the same."""
+        topic = self._pub_topic
+        if topic is not None and topic.intake.open and not self._paused_at and not self._answers.ended:
+            self._parser.let_go()  # of nothing
+            self._source.follow(topic.intake, self._pub_line, error)
 
     def _handle(self, event: Event) -> None:
         if type(event) is Pubs:
@@ -242,13 +301,19 @@ class Connection(asyncio.BufferedProtocol):
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._transport.pause_reading()
+            if self._polled:
+                self._leave_poll()
+            else:
+                self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
         """Unless something else speaks against it."""
         if not self._reading and not self._busy and not self._paused_at and not self._transport.is_closing():
             self._reading = True
-            self._transport.resume_reading()
+            if self._broker.poll is not None and self.layers is None and not self._eof:
+                self._poll()
+            else:
+                self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         self._eof = True
@@ -263,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._paused_at = monotonic_ns()
+        self._leave_source()
         if self.consumer is not None:
             self.consumer.writable = False
 
@@ -278,6 +344,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close after what has been written is out, or after a while if nobody reads it."""
         self._leave()
+        self._leave_poll()
         if self._linger is not None:
             self._linger.cancel()
         self._transport.close()
@@ -286,6 +353,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once."""
         self._leave()
+        self._leave_poll()
         self._transport.abort()
 
     def _fail(self, error: ProtocolError) -> None:
@@ -320,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._busy:
             self._waiting_since = now  # for ourselves
-        deadline = self._waiting_since + 2 * interval
+        deadline = max(self._waiting_since, self._source.heard) + 2 * interval
         if now >= self._beats_at:
             if self._may_beat():
                 self._write(HEARTBEAT)
@@ -474,7 +542,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _auth_expired(self) -> None:
         """The next publish takes the long way, on which it is checked."""
-        self._run_topic = None
+        self._leave_source()
         self._pub_line = b"\n"
 
     def exec_sub(self, params: list[bytes]) -> None:
@@ -564,7 +632,7 @@ class Connection(asyncio.BufferedProtocol):
             line = pubs.line
             topic = self._pub_topic = self._topic_of("PUB", _split(line))
             self._pub_line = line
-        self.pub_counts[topic.name] += count
+        self._pub_counts[topic.name] += count
         topic.publish_pubs(pubs, self._answers.expect(PubFailed, count))
 
     def exec_pub(self, params: list[bytes]) -> None:
@@ -593,7 +661,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.auth is not None:
             self.auth.check(command, name)
         topic = self._open_topic(command, name)
-        self.pub_counts[topic.name] += 1
+        self._pub_counts[topic.name] += 1
         topic.publish([body], delay_ms / 1000, self._answers.expect(error))
 
     def exec_mpub(self, params: list[bytes]) -> None:
@@ -611,7 +679,7 @@ class Connection(asyncio.BufferedProtocol):
         if topic.exiting:  # deleted while the body came in
             answer.settle("exiting")
             return
-        self.pub_counts[topic.name] += mpub.count
+        self._pub_counts[topic.name] += mpub.count
         topic.publish_mpub(mpub, answer)
 
     # ---- answering messages

@@ -8,7 +8,9 @@ import logging
 import os
 import socket
 import time
+from typing import TYPE_CHECKING
 
+from nsquark import kernel
 from nsquark.flags import StartError
 from nsquark.http import HttpServer
 from nsquark.layers import TlsFirst
@@ -24,6 +26,10 @@ from .metadata import BadMetadata
 from .options import Options, TlsRequired
 from .statsd import Statsd
 from .timers import Timers
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from nsquark.kernel.fast_poll import Poll
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +75,9 @@ class Server:
             raise StartError(f"failed to persist metadata - {error}") from None
         shared = bytearray(READ_BUFFER)
         timers = self._timers = Timers(loop, time.monotonic_ns)
+        poll = broker.poll = kernel.new_poll(shared)
+        if poll is not None:
+            loop.add_reader(poll.fileno(), _read, poll, broker.turn)
         self._servers.append(await serve(lambda: Connection(broker, timers, shared), self._tcp))
         api = http_api.router(broker)
         if self._http is not None:
@@ -115,6 +124,16 @@ class Server:
         for http_server in self._http_servers:
             http_server.close()
         broker.handshakes.close()
+        if broker.poll is not None:
+            asyncio.get_running_loop().remove_reader(broker.poll.fileno())
+            broker.poll.close()
         await broker.stop_saving()
         self._timers.close()
         broker.close()
+
+
+def _read(poll: Poll, turn: Turn) -> None:
+    """Read every socket that has something, and do what follows from it."""
+    turn.hold()
+    poll.run()
+    turn.run()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from nsquark.errors import PubFailed
-from nsquark.kernel import Buffer
+from nsquark.kernel import Buffer, Intake, Receipt, settle_all
 from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
@@ -25,7 +25,6 @@ from .health import WRITE
 from .histogram import Histogram
 
 if TYPE_CHECKING:
-    from .answers import Answers
     from .broker import Services
     from .options import Options
 
@@ -35,13 +34,6 @@ logger = logging.getLogger(__name__)
 # are still read. Where consumers wait, larger runs for all of them are worth more.
 LARGE = 32 << 10
 TOO_MUCH = 4 << 20  # to keep in memory until the turn's end
-
-
-class Receipt(Protocol):
-    """Whoever published something and waits for the answer."""
-
-    def settle(self, reason: str | None) -> None:
-        """Called once: None when the message is stored, else why it is not."""
 
 
 class Topic:
@@ -58,14 +50,11 @@ class Topic:
         self.channels: dict[str, Channel] = {}
         self.message_count = 0
         self.message_bytes = 0
-        self.receipts: list[Receipt] = []  # of what is not committed
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
         self.active = True  # since the last trim
-        self.consumers = 0  # of all channels
         self.publish_times = Histogram()  # from its arrival until it is in the log
         self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
         self.holds: dict[object, int] = {}  # who wants the log kept from which position on
-        self._published_at = 0  # when the first of what is not committed came
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
         self._clock = services.turn.clock
@@ -78,6 +67,9 @@ class Topic:
             options.retention_time,
         )
         self.log = TopicLog(directory, limits, services.node.lease, services.node.floor)
+        published = partial(services.turn.published, self)
+        self.intake = Intake(self.log.writer, published, self.commit, LARGE, TOO_MUCH)
+        self.intake.open = not self.ephemeral
         self.journal = Journal(directory)
         self.pumped = self.log.end
         known = self.journal.state.epoch
@@ -126,44 +118,26 @@ class Topic:
         if self.ephemeral and (count := self._admit(count)) == 0:
             receipt.settle(None)
             return
+        now = self._clock()
         try:
-            size = self.log.add_pubs(pubs.data, pubs.start, count, pubs.length, self._clock())
+            size = self.log.add_pubs(pubs.data, pubs.start, count, pubs.length, now)
         except OSError as error:
             self._failed(error, [receipt])
         else:
-            self._added(count, size, receipt)
-
-    def publish_read(self, data: Buffer, end: int, line: bytes, answers: Answers) -> int:
-        """Add a whole read if it is a run of PUB commands with this line; returns how many, 0 if it is not.
-
-        What `publish_pubs` does, in fewer steps: for connections that publish one message after the other.
-        """
-        now = self._clock()
-        count = self.log.add_if_pubs(data, end, line, self.options.max_msg_size, now)
-        if count:
-            self.message_count += count
-            self.message_bytes += end - count * (len(line) + 4)
-            receipts = self.receipts
-            receipts.append(answers.expect(PubFailed, count))
-            waiting = len(receipts)
-            if waiting == 1:
-                self._published_at = now
-                self._services.turn.published(self)
-            elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
-                self.commit()
-        return count
+            self.intake.added(receipt, size, now)
 
     def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
         count = mpub.count
         if self.ephemeral and (count := self._admit(count)) == 0:
             receipt.settle(None)
             return
+        now = self._clock()
         try:
-            size = self.log.add_mpub(mpub.data, mpub.start, count, self._clock())
+            size = self.log.add_mpub(mpub.data, mpub.start, count, now)
         except OSError as error:
             self._failed(error, [receipt])
         else:
-            self._added(count, size, receipt)
+            self.intake.added(receipt, size, now)
 
     def publish(self, bodies: Sequence[Buffer], defer: float, receipt: Receipt) -> None:
         """Add whole bodies, deliverable after `defer` seconds."""
@@ -182,15 +156,16 @@ class Topic:
             return
         if due:
             self._held.append(Deferred(first, len(bodies), due))
-        self._added(len(bodies), size, receipt)
+        self.intake.added(receipt, size, now)
 
     def publish_reserved(self, mpub: Mpub, first_id: int, due: int, receipt: Receipt) -> None:
         """Add messages with ids that the log has reserved for them, deliverable from `due` (0: at once)."""
         first = self.log.end + self.log.pending
-        size = self.log.add_reserved(mpub.data, mpub.start, mpub.count, first_id, self._clock(), due)
+        now = self._clock()
+        size = self.log.add_reserved(mpub.data, mpub.start, mpub.count, first_id, now, due)
         if due:
             self._held.append(Deferred(first, mpub.count, due))
-        self._added(mpub.count, size, receipt)
+        self.intake.added(receipt, size, now)
 
     def _admit(self, count: int) -> int:
         """How many of `count` messages an ephemeral topic has room for while nobody takes them off it.
@@ -203,36 +178,24 @@ class Topic:
         self.message_count += count - room
         return room
 
-    def _added(self, count: int, size: int, receipt: Receipt) -> None:
-        self.message_count += count
-        self.message_bytes += size
-        receipts = self.receipts
-        receipts.append(receipt)
-        waiting = len(receipts)
-        if waiting == 1:
-            self._published_at = self._clock()
-        if size >= LARGE and not self.consumers:
-            self.commit()
-        elif waiting == 1:
-            self._services.turn.published(self)
-        elif waiting % 64 == 0 and self.log.pending_bytes > TOO_MUCH:
-            self.commit()
-
     def commit(self) -> None:
         """Store what was published in this turn, answer the publishers, pass it on to the channels."""
-        if self.exiting or not self.log.pending:
+        log, intake = self.log, self.intake
+        if self.exiting or not log.writer.count:
             return
-        first = self.log.end
-        receipts, self.receipts = self.receipts, []
+        first, size = log.end, log.writer.body_bytes
+        receipts, intake.receipts = intake.receipts, []
         try:
-            count = self.log.commit()
+            count = log.commit()
         except OSError as error:
-            self._held = [each for each in self._held if each.position < first]
+            self._forget_held(first)
             self._failed(error, receipts)
             return
-        self.publish_times.observe(self._clock() - self._published_at, count)
+        self.message_count += count
+        self.message_bytes += size
+        self.publish_times.observe(self._clock() - intake.since, count)
         self.active = True
-        if self.ephemeral and self.log.overfull:
+        if self.ephemeral and log.overfull:
             self._trim_memory()
         self._services.healthy()
         if self._held and self._held[-1].position >= first:
@@ -244,13 +207,17 @@ class Topic:
         if wait:
             self.unsynced_receipts += receipts
         else:
-            for receipt in receipts:
-                receipt.settle(None)
-        self.pump()
+            settle_all(receipts)
+        if self.channels:
+            self.pump()
         if self.watchers:
             self._tell_watchers()
-        if not self.ephemeral and (wait or self.log.unsynced >= self.options.sync_every):
+        if not self.ephemeral and (wait or log.unsynced >= self.options.sync_every):
             self._services.syncer.request(self)
+
+    def _forget_held(self, position: int) -> None:
+        """What was deferred from there on has not been stored."""
+        self._held = [each for each in self._held if each.position < position]
 
     def _tell_watchers(self) -> None:
         watchers, self.watchers = self.watchers, set()
@@ -484,15 +451,15 @@ class Topic:
         """Answer everybody: the process ends, and everything is synced when the files are closed."""
         self.commit()
         receipts, self.unsynced_receipts = self.unsynced_receipts, []
-        for receipt in receipts:
-            receipt.settle(None)
+        settle_all(receipts)
 
     def exit(self) -> None:
         """The topic is deleted: its channels go, and what was published and not stored is refused."""
         self.exiting = True
+        self.intake.open = False
         for name in list(self.channels):
             self.delete_channel(name)
-        receipts, self.receipts = [*self.receipts, *self.unsynced_receipts], []
+        receipts, self.intake.receipts = [*self.intake.receipts, *self.unsynced_receipts], []
         self.unsynced_receipts = []
         for receipt in receipts:
             receipt.settle("exiting")

@@ -54,6 +54,10 @@ class Turn:
             self._scheduled = True
             self._schedule(self.run)
 
+    def hold(self) -> None:
+        """`run` will be called soon: it need not be scheduled."""
+        self._scheduled = True
+
     def run(self) -> None:
         """Do everything that is due. Safe to call at any time; what fails is logged and fails alone."""
         topics, self._topics = self._topics, {}

@@ -1,0 +1,28 @@
+# What other compiled modules may do with a BatchWriter without going through Python.
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef class BatchWriter:
+    # Writes into a bytes object that nobody else has seen yet; `take` cuts it to size and hands it over.
+    cdef object block
+    cdef uint8_t *data
+    cdef size_t used, room, usual
+    cdef Py_ssize_t batch
+    cdef int64_t due
+    cdef uint64_t batch_position
+    cdef public uint64_t position, next_id
+    cdef public int64_t ids_left
+    cdef readonly Py_ssize_t count
+    cdef readonly int64_t body_bytes
+
+    cdef int reserve(self, size_t more) except -1
+    cdef int resize(self, size_t room) except -1
+    cdef int open_batch(self, int64_t timestamp, int64_t due) except -1
+    cdef int seal(self) except -1
+    cdef void add(self, const uint8_t *body, uint32_t size, uint64_t timestamp) noexcept
+    cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp, int64_t due)
+    cdef Py_ssize_t take_pubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                              int64_t timestamp) except -1
+    cdef Py_ssize_t take_mpubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                               int64_t max_body_size, int64_t timestamp) except -1

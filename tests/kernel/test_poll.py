@@ -1,0 +1,178 @@
+"""Many sockets read at once: who gets what was read, and who is told of an end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nsquark import kernel
+
+SHARED = bytearray(1 << 16)
+poll_or_none = kernel.new_poll(bytearray(8))
+pytestmark = pytest.mark.skipif(poll_or_none is None, reason="there is no Poll here")
+
+
+def pub(body: bytes) -> bytes:
+    return b"PUB t\n" + struct.pack(">I", len(body)) + body
+
+
+class Client:
+    """Both ends of a connection, and what its protocol was told."""
+
+    def __init__(self, intake: Any = None) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.got: list[bytes] = []
+        self.ends = 0
+        self.errors: list[Exception] = []
+        self.error: Exception | None = None
+        self.own = bytearray(5)
+        answers = kernel.AnswerQueue()
+        answers.queue = deque()
+        self.source = kernel.Source(answers, 100, 1000)
+        if intake is not None:
+            self.source.follow(intake, b"PUB t\n", ValueError)
+
+    @property
+    def fd(self) -> int:
+        return self.ours.fileno()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.own
+
+    def received(self, nbytes: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.got.append(bytes((SHARED if self.source.following else self.own)[:nbytes]))
+
+    def ended(self) -> None:
+        self.ends += 1
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def poll() -> Iterator[Any]:
+    poll = kernel.new_poll(SHARED)
+    assert poll is not None
+    yield poll
+    poll.close()
+
+
+@pytest.fixture
+def writer() -> Any:
+    writer = kernel.BatchWriter(0, 0)
+    writer.ids_left = 99
+    return writer
+
+
+@pytest.fixture
+def intake(writer: Any) -> Any:
+    return kernel.Intake(writer, lambda: None, lambda: None, 1 << 20, 1 << 20)
+
+
+@pytest.fixture
+def clients(intake: Any) -> Iterator[list[Client]]:
+    clients = [Client(intake), Client(), Client(intake)]
+    yield clients
+    for client in clients:
+        client.close()
+
+
+def test_everybody_is_read_and_publishes_go_the_short_way(
+    poll: Any, writer: Any, clients: list[Client]
+) -> None:
+    for client in clients:
+        poll.add(client.fd, client, client.source)
+    for client in clients:
+        client.theirs.send(pub(b"one"))
+    poll.run()
+    assert [client.got for client in clients] == [[], [b"PUB t"], []]
+    assert (writer.count, clients[0].source.taken, clients[1].source.taken) == (2, 1, 0)
+    assert clients[0].source.heard > 0
+    poll.run()  # it had no room for all of it
+    assert clients[1].got == [b"PUB t", pub(b"one")[5:10]]
+    clients[0].theirs.send(b"NOP\n")
+    poll.run()
+    assert clients[0].got == [b"NOP\n"]
+
+
+def test_only_those_in_it_are_read(poll: Any, writer: Any, clients: list[Client]) -> None:
+    first, second, third = clients
+    poll.add(first.fd, first, first.source)
+    third.theirs.send(pub(b"one"))
+    first.theirs.send(pub(b"one"))
+    poll.remove(first.fd, second)  # who has never been in it
+    poll.remove(first.fd, first)
+    poll.remove(first.fd, first)
+    poll.remove(999, first)
+    poll.run()
+    assert writer.count == 0
+    poll.add(first.fd, first, first.source)
+    poll.run()
+    assert writer.count == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_end_is_told_once(poll: Any, clients: list[Client], number: int) -> None:
+    client = clients[number]
+    poll.add(client.fd, client, client.source)
+    client.theirs.close()
+    poll.run()
+    poll.run()
+    assert (client.ends, client.got) == (1, [])
+
+
+def test_an_error_is_that_connections_alone(poll: Any, writer: Any, clients: list[Client]) -> None:
+    for client in clients:
+        poll.add(client.fd, client, client.source)
+        client.theirs.send(pub(b"one"))
+    clients[1].error = RuntimeError("never mind")
+    poll.run()
+    assert [len(client.errors) for client in clients] == [0, 1, 0]
+    assert writer.count == 2
+    poll.run()
+    assert len(clients[1].errors) == 1
+
+
+def test_a_descriptor_that_comes_again_is_the_new_ones(poll: Any, writer: Any, intake: Any) -> None:
+    old = Client(intake)
+    fd = old.fd
+    poll.add(fd, old, old.source)
+    old.close()  # without a word to the poll
+    new = Client(intake)
+    try:
+        assert new.fd == fd
+        poll.add(fd, new, new.source)
+        poll.remove(fd, old)
+        new.theirs.send(pub(b"one"))
+        poll.run()
+        assert (new.source.taken, old.source.taken) == (1, 0)
+    finally:
+        new.close()
+
+
+def test_what_is_no_socket_is_refused(poll: Any, clients: list[Client]) -> None:
+    with pytest.raises(ValueError, match="descriptor"):
+        poll.add(-1, clients[0], clients[0].source)
+    with pytest.raises(OSError, match="epoll_ctl"):
+        poll.add(9999, clients[0], clients[0].source)
+
+
+def test_a_closed_poll_does_nothing(poll: Any, clients: list[Client]) -> None:
+    poll.add(clients[0].fd, clients[0], clients[0].source)
+    poll.close()
+    poll.close()
+    poll.remove(clients[0].fd, clients[0])
+    poll.run()
+    assert poll.fileno() == -1

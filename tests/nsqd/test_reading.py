@@ -1,0 +1,163 @@
+"""The ways from a socket to a topic: the short one of publishers that go on, and the long one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nsquark import kernel
+from tests import daemon
+from tests.daemon import Client
+from tests.nsqd.api import Api, running
+from tests.nsqd.harness import Clock, Harness, Publisher, Reader
+
+OK = b"\0\0\0\x06\0\0\0\0OK"
+
+
+def pub(body: bytes, topic: str = "t") -> bytes:
+    return daemon.pub(topic, body)
+
+
+def mpub(*bodies: bytes) -> bytes:
+    return daemon.mpub("t", bodies)
+
+
+async def oks(client: Client, number: int) -> None:
+    for _ in range(number):
+        await client.ok()
+
+
+@pytest.fixture(params=["poll", "transport"])
+async def api(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
+    """nsqd reading with a Poll, where there is one, and with the event loop's transports."""
+    if request.param == "transport":
+        monkeypatch.setattr(kernel, "new_poll", lambda shared: None)
+    async with running(tmp_path, max_msg_size=1000) as api:
+        yield api
+
+
+async def test_the_same_again_and_again_then_something_else(api: Api) -> None:
+    client = await api.client()
+    for number in range(5):
+        client.send(pub(b"%d" % number))
+        await client.ok()
+    for number in range(3):
+        client.send(mpub(b"a%d" % number, b"b"))
+        await client.ok()
+    client.send(mpub(b"x") + mpub(b"y", b"z"))
+    await oks(client, 2)
+    client.send(pub(b"other", "u") + pub(b"more"))
+    await oks(client, 2)
+    client.send(pub(b"more") + b"NOP\n" + pub(b"more"))
+    await oks(client, 2)
+    topics = {each["topic_name"]: each for each in (await api.stats())["topics"]}
+    assert {name: each["message_count"] for name, each in topics.items()} == {"t": 17, "u": 1}
+    assert topics["t"]["message_bytes"] == 5 + 3 * 3 + 3 + 3 * 4
+    [producer] = (await api.stats())["producers"]
+    assert {each["topic"]: each["count"] for each in producer["pub_counts"]} == {"t": 17, "u": 1}
+
+
+async def test_a_command_in_two_pieces_on_the_short_way(api: Api) -> None:
+    client = await api.client()
+    for command in (pub(b"x" * 500), mpub(b"x" * 500, b"y")):
+        client.send(command)
+        await client.ok()
+        for cut in (1, 6, 9, 200):
+            client.send(command[:cut])
+            await api.stats()  # it has had time to come
+            client.send(command[cut:])
+            await client.ok()
+    assert (await api.topic("t"))["message_count"] == 5 * (1 + 2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (b"PUB t\n\0\0\0\0", b"E_BAD_MESSAGE PUB invalid message body size 0"),
+        (b"PUB t\n\0\0\x04\0", b"E_BAD_MESSAGE PUB message too big 1024 > 1000"),
+        (b"MPUB t\n\0\0\0\x04\0\0\0\0", b"E_BAD_BODY MPUB invalid message count 0"),
+        (b"NONSENSE\n", b"E_INVALID invalid command NONSENSE"),
+    ],
+)
+async def test_an_error_after_publishes_comes_behind_their_answers(
+    api: Api, bad: bytes, error: bytes
+) -> None:
+    client = await api.client()
+    client.send(pub(b"one"))
+    await client.ok()
+    client.send(pub(b"two") + bad)
+    await client.ok()
+    assert await client.error() == error
+    await client.closed()
+    assert (await api.topic("t"))["message_count"] == 2
+
+
+async def test_a_publisher_of_a_topic_that_is_deleted_and_comes_again(api: Api) -> None:
+    client = await api.client()
+    for _ in range(3):
+        for _ in range(3):
+            client.send(pub(b"one"))
+            await client.ok()
+        assert (await api.topic("t"))["message_count"] == 3
+        await api.done("/topic/delete?topic=t")
+
+
+async def test_a_publisher_may_close_its_half(api: Api) -> None:
+    client = await api.client()
+    client.send(pub(b"one"))
+    await client.ok()
+    client.send(pub(b"two") * 100)
+    client.half_close()
+    await oks(client, 100)
+    await client.closed()
+    assert (await api.topic("t"))["message_count"] == 101
+
+
+async def test_who_does_not_read_its_answers_is_read_no_further_and_gets_all_of_them(api: Api) -> None:
+    """More answers than the sockets hold, so that the short way is left and taken up again."""
+    client = await api.client()
+    client.send(pub(b"x"))
+    await client.ok()
+    many, rounds = 5000, 100
+    for _ in range(rounds):
+        client.send(pub(b"x") * many)
+    sent = asyncio.ensure_future(client.writer.drain())
+    left = many * rounds * len(OK)
+    while left:
+        left -= len(await client.reader.read(left))
+    await sent
+    assert (await api.topic("t"))["message_count"] == many * rounds + 1
+    client.send(pub(b"x"))
+    await client.ok()
+
+
+def test_messages_are_shared_in_one_round_in_proportion_to_the_room(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    channel = topic.channel("c")
+    sent: list[int] = []
+    readers = [Reader() for _ in range(3)]
+    for number, (reader, ready) in enumerate(zip(readers, (100, 100, 200), strict=True)):
+        take = reader.consumer.send
+        reader.consumer.send = lambda frames, number=number, take=take: (sent.append(number), take(frames))[1]
+        channel.add_consumer(reader.consumer)
+        channel.set_ready(reader.consumer, ready)
+    topic.publish([b"x"] * 81, 0, Publisher())
+    harness.turn.run()
+    assert [len(reader.take()) for reader in readers] == [21, 20, 40]
+    assert sent == [0, 1, 2], "a write each"
+    # fewer than there are consumers: whoever has waited longest
+    for _ in range(3):
+        topic.publish([b"x"], 0, Publisher())
+        harness.turn.run()
+    assert [len(reader.take()) for reader in readers] == [1, 1, 1]
+    # all that they can take, and no more
+    topic.publish([b"x"] * 400, 0, Publisher())
+    harness.turn.run()
+    assert [len(reader.take()) for reader in readers] == [78, 79, 159]
+    assert channel.depth == 400 - 316
