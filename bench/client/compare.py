@@ -2,8 +2,10 @@
 
 Each client runs in a process of its own, in turn, round after round, so that a busy machine is busy for all.
 Measured is from the first message to the last answer; connecting and starting Python are not. The median of
-the rounds counts. The others are looked for in this Python and in the one of `--others` (a virtual
-environment with `pip install -r bench/client/requirements.txt`); who is not there is left out, and said.
+the rounds counts. For large batches there is also what no client can go beyond: nsqload, which is C and sends
+the same bytes again and again, to the same nsqd. The others are looked for in this Python and in the one of
+`--others` (a virtual environment with `pip install -r bench/client/requirements.txt`); who is not there is
+left out, and said.
 """
 
 import argparse
@@ -20,14 +22,16 @@ from statistics import median
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "daemon"))
 
-from servers import nsqd  # noqa: E402
+import load  # noqa: E402
+from servers import Server, nsqd  # noqa: E402
 
 CLIENTS = {"nsquark": "nsquark", "pynsq": "nsq", "gnsq": "gnsq", "ansq": "ansq"}  # and their modules
+LARGE = "batches-200"
 MODES = {
     "consume": "consuming, FIN for each, max_in_flight 2500",
     "publish": "publishing one by one, up to 1000 unanswered",
     "batches-10": "publishing in batches of 10, up to 100 unanswered",
-    "batches-200": "publishing in batches of 200, up to 5 unanswered",
+    LARGE: "publishing in batches of 200, up to 5 unanswered",
 }
 TIMEOUT = 300
 
@@ -54,9 +58,12 @@ def main() -> int:
     for client in CLIENTS.keys() - pythons.keys():
         print(f"{client} is not installed here: left out", file=sys.stderr)
     results = {(client, mode): Measurement(client, mode, [], []) for mode in MODES for client in pythons}
+    load.compile_nsqload()
+    limits = []
     executable = options.nsqd or Path(sys.executable).parent / "nsqd"
     with nsqd(executable, ["--mem-queue-size=10000000"] if options.nsqd else [], None) as server:
         for round_number in range(options.rounds):
+            limits.append(limit(server, options))
             for mode in MODES:
                 for client, python in pythons.items():
                     count = counts(client, mode, options)
@@ -67,7 +74,7 @@ def main() -> int:
                     results[client, mode].rates.append(count / seconds)
                     results[client, mode].costs.append(cpu / count * 1e6)
                     post(server.http_port, f"/topic/delete?topic={topic}")
-    show(results, pythons)
+    show(results, pythons, median(limits))
     if options.json:
         write(options, results)
     return 0
@@ -104,8 +111,8 @@ def can_import(python: str, module: str) -> bool:
 
 def counts(client: str, mode: str, options: argparse.Namespace) -> int:
     """Enough for a second or so of each."""
-    count = options.count * (5 if mode == "batches-200" else 1)
-    if client != "nsquark" and mode != "batches-200":
+    count = options.count * (5 if mode == LARGE else 1)
+    if client != "nsquark" and mode != LARGE:
         count //= 10
     if client == "ansq" and mode == "consume":
         count //= 4  # one message at a time
@@ -137,6 +144,14 @@ def run(
 QUIET = {"PYTHONWARNINGS": "ignore"}
 
 
+def limit(server: Server, options: argparse.Namespace) -> float:
+    """Messages a second that nsqload gets stored in large batches."""
+    seconds = 0.2 if options.smoke else 2
+    run = load.run("pub", server.port, seconds, batch=200, conns=2, size=options.size, topic="limit")
+    post(server.http_port, "/topic/delete?topic=limit")
+    return run.pub_per_s
+
+
 def fill(port: int, topic: str, count: int, size: int) -> None:
     """A backlog, with a channel that has it."""
     post(port, f"/topic/create?topic={topic}")
@@ -153,7 +168,7 @@ def post(port: int, path: str, body: bytes = b"") -> None:
     urllib.request.urlopen(request, timeout=60).close()
 
 
-def show(results: dict[tuple[str, str], Measurement], clients: dict[str, str]) -> None:
+def show(results: dict[tuple[str, str], Measurement], clients: dict[str, str], most: float) -> None:
     for mode, title in MODES.items():
         print(f"\n{title}")
         ours = results["nsquark", mode]
@@ -167,6 +182,9 @@ def show(results: dict[tuple[str, str], Measurement], clients: dict[str, str]) -
             print(
                 f"  against the best of the others: {rate:.1f} times the rate, 1/{cost:.1f} of the processor"
             )
+            if mode == LARGE:
+                times = most / max(each.rate for each in others)
+                print(f"  nsqload, which no client can go beyond: {most:,.0f} msg/s, {times:.1f} times")
 
 
 def write(options: argparse.Namespace, results: dict[tuple[str, str], Measurement]) -> None:

@@ -46,12 +46,12 @@ def compile_nsqload() -> None:
     fresh.replace(NSQLOAD)
 
 
-def command(mode: str, port: int, **options: float) -> list[str]:
+def command(mode: str, port: int, **options: float | str) -> list[str]:
     flags = {"port": port, "size": MESSAGE_SIZE, **options}
     return [str(NSQLOAD), mode, *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]
 
 
-def run(mode: str, port: int, seconds: float, **options: float) -> Figures:
+def run(mode: str, port: int, seconds: float, **options: float | str) -> Figures:
     """Load the server at `port` for `seconds`, or, with `count`, until that many were consumed.
 
     Raises LoadError if the server answered an error, closed a connection or hung.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -134,6 +135,34 @@ async def test_who_does_not_read_its_answers_is_read_no_further_and_gets_all_of_
     assert (await api.topic("t"))["message_count"] == many * rounds + 1
     client.send(pub(b"x"))
     await client.ok()
+
+
+async def test_who_the_poll_cannot_take_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        """A Poll with room for nobody."""
+
+        def __init__(self, shared: bytearray) -> None:
+            self._pipe = os.pipe()
+
+        def fileno(self) -> int:
+            return self._pipe[0]
+
+        def add(self, *who: object) -> None:
+            raise OSError(28, "epoll_ctl")
+
+        def close(self) -> None:
+            for fd in self._pipe:
+                os.close(fd)
+
+    monkeypatch.setattr(kernel, "new_poll", Full)
+    async with running(tmp_path) as api:
+        client = await api.client()
+        for _ in range(3):
+            client.send(pub(b"one"))
+            await client.ok()
+        assert (await api.topic("t"))["message_count"] == 3
 
 
 def test_messages_are_shared_in_one_round_in_proportion_to_the_room(tmp_path: Path) -> None:

@@ -172,14 +172,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _join_poll(self) -> None:
         """Have the Poll read from here on."""
-        if self._reading and self.layers is None and not self._eof and not self._transport.is_closing():
+        may = self._reading and not self._polled and self.layers is None and not self._eof
+        if may and not self._transport.is_closing():
             self._transport.pause_reading()
             self._poll()
 
     def _poll(self) -> None:
         assert self._broker.poll is not None
-        self._broker.poll.add(self._fd, self, self._source)
-        self._polled = True
+        try:
+            self._broker.poll.add(self._fd, self, self._source)
+        except OSError as error:  # the system has a limit for these, too
+            logger.warning("PROTOCOL(V2): [%s] is read by the event loop: %s", self.remote_address, error)
+            self._transport.resume_reading()
+        else:
+            self._polled = True
 
     def _leave_poll(self) -> None:
         if self._polled:
