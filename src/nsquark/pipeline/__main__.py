@@ -1,0 +1,114 @@
+"""The `nsq_to_spark` command."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from nsquark import logs
+from nsquark.errors import NsquarkError
+from nsquark.flags import FlagError, FlagSet, HelpRequested, StartError, report
+from nsquark.version import NSQ_VERSION, VERSION
+
+from . import session
+from .options import Common, Reading, Streaming, in_flags, reading_options, stream_options
+from .quiet import Filter
+from .running import Stop
+from .subcommands import SUBCOMMANDS, Replay, Subcommand
+
+logger = logging.getLogger("nsquark.pipeline")  # not __name__: under `python -m` that is "__main__"
+
+VERSION_LINE = f"nsq_to_spark v{NSQ_VERSION} (built w/nsquark {VERSION})"
+
+
+def usage() -> str:
+    lines = [f"  {each.name:<10}{each.summary}" for each in SUBCOMMANDS.values()]
+    return (
+        "Usage: nsq_to_spark <subcommand> [flags]\n\n"
+        + "\n".join(lines)
+        + "\n\nnsq_to_spark <subcommand> --help tells its flags.\n"
+    )
+
+
+def parse(argv: Sequence[str]) -> tuple[Subcommand, Any] | None:
+    """The subcommand and its checked options; None if the version is wanted. Raises StartError."""
+    if not argv:
+        raise FlagError("a subcommand is missing", usage())
+    name, rest = argv[0], argv[1:]
+    if name in ("-version", "--version"):
+        return None
+    if name in ("-h", "-help", "--help", "help"):
+        raise HelpRequested(usage())
+    found = SUBCOMMANDS.get(name)
+    if found is None:
+        raise FlagError(f"no such subcommand: {name}", usage())
+    flags: FlagSet[Any] = FlagSet(f"nsq_to_spark {name}", found.options)
+    line = flags.parse(rest)
+    options = flags.build(line)
+    if options.version:
+        return None
+    if line.rest:
+        raise FlagError(f"no flag: {line.rest[0]}", flags.usage())
+    found.check(options)
+    return found, options
+
+
+def check_source(options: Common) -> None:
+    """What the data source would refuse, before Spark is started. Raises StartError."""
+    from nsquark.spark.options import parse_batch_options, parse_stream_options
+
+    try:
+        if isinstance(options, Streaming):
+            parse_stream_options(stream_options(options))
+        elif isinstance(options, Reading) and not (isinstance(options, Replay) and options.archive):
+            parse_batch_options(reading_options(options))
+    except NsquarkError as error:
+        raise StartError(in_flags(str(error))) from None
+
+
+def main() -> int:
+    log_prefix = "[nsq_to_spark] "
+    try:
+        parsed = parse(sys.argv[1:])
+        if parsed is None:
+            print(VERSION_LINE)
+            return 0
+        subcommand, options = parsed
+        log_prefix = options.log_prefix
+        session.require_spark()
+        check_source(options)
+        logs.set_up(options.log_prefix, options.log_level)
+        logger.info("%s: %s", VERSION_LINE, subcommand.name)
+        return _run(subcommand, options)
+    except StartError as error:
+        logs.flush()
+        return report(error, log_prefix)
+    finally:
+        logs.flush()
+
+
+def _run(subcommand: Subcommand, options: Any) -> int:
+    stop = Stop()
+    stop.install()
+    stderr = Filter()
+    spark = session.start(options, subcommand.name, stderr)
+    stop.install()
+    try:
+        importlib.import_module(f"nsquark.pipeline.{subcommand.name}").run(spark, options, stop)
+    except StartError:
+        raise
+    except NsquarkError as error:
+        logger.critical("%s", error)
+        return 1
+    finally:
+        stderr.mute()
+        spark.stop()
+    logger.info("stopped" if stop else "done")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

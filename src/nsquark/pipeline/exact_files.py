@@ -1,0 +1,183 @@
+"""Batches of a query as plain files that are exact for whoever lists the folder, with no log to consult.
+
+Spark writes a batch into a staging folder beside the checkpoint, which nobody reads. Then a plan is synced to
+`batch.json`: which staged file gets which name in the output. From there on the batch is decided: its files
+are renamed into place, and after a crash the renames that are missing are made at the next start, before
+anything else. Whatever was not planned is thrown away and written again. So under a final name there is only
+ever a whole file of a decided batch, and a batch that Spark replays finds its plan and has nothing to do.
+
+    CHECKPOINT/files/batch.json     the plan of the last batch
+    CHECKPOINT/files/staging/…      what Spark writes, a folder for each attempt
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsquark.errors import NsquarkError
+from nsquark.flags import StartError
+from nsquark.gotext import format_os_error
+
+from . import durable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Spark's names: part-00000-<uuid>.c000.snappy.parquet, part-00000-<uuid>-c000.json
+_SUFFIX = re.compile(r"part-.*?[.-]c\d{3}(\..+)")
+
+
+class OldCheckpoint(NsquarkError):
+    """A batch comes that was archived long ago."""
+
+
+class Plan(NamedTuple):
+    """What a batch is in the output: staged file, final name, both relative to their folders."""
+
+    name: str  # of this query among all that ever wrote to the output
+    batch: int
+    staged: str
+    moves: list[list[str]]
+
+
+class ExactFiles:
+    """The output folder of one query."""
+
+    def __init__(
+        self,
+        output: Path,
+        checkpoint: Path,
+        format: str,
+        partitions: Sequence[str] = (),
+        format_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.output = output
+        self.format = format
+        self.work = checkpoint / "files"
+        self._staging = self.work / "staging"
+        self._plan_path = self.work / "batch.json"
+        self._partitions = list(partitions)
+        self._options = dict(format_options or {})
+        self._lock = -1
+        self._plan: Plan | None = None
+
+    def open(self) -> None:
+        """Take the folder for ourselves and finish what a crash has left. Raises StartError."""
+        try:
+            durable.make_folder(self.output)
+            durable.make_folder(self.work)
+            self._take()
+            if self.output.stat().st_dev != self.work.stat().st_dev:
+                raise StartError(
+                    f"--checkpoint: {str(self.work.parent)!r} is not on the file system of --output, "
+                    "so files cannot be moved from one to the other at once"
+                )
+            self._plan = self._load()
+            if self._plan is not None:
+                self._move(self._plan)
+            durable.remove_tree(self._staging)
+        except OSError as error:
+            self.close()
+            raise StartError(f"--output: {str(self.output)!r}: {format_os_error(error)}") from None
+        except StartError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _take(self) -> None:
+        self._lock = os.open(self.output, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(f"--output: another process writes to {str(self.output)!r}") from None
+
+    def write(self, frame: DataFrame, batch: int) -> list[str]:
+        """Batch `batch`, once, however often it comes; the folders in the output that have got files."""
+        plan = self._plan
+        if plan is not None and batch < plan.batch:
+            raise OldCheckpoint(
+                f"batch {batch} was written long ago, the last one was {plan.batch}: "
+                f"the checkpoint is older than the files in {str(self.output)!r}"
+            )
+        if plan is None or batch > plan.batch:
+            plan = self._stage(frame, batch, plan.name if plan is not None else uuid.uuid4().hex[:8])
+        self._move(plan)
+        durable.remove_tree(self._staging)
+        return sorted({os.path.dirname(final) for _, final in plan.moves})
+
+    def spark_write(self, frame: DataFrame, name: str, partitions: Sequence[str] = ()) -> list[Path]:
+        """Have Spark write into a folder of the staging area; the files that hold rows, synced."""
+        folder = self._staging / name
+        writer = frame.write.format(self.format).options(**self._options)
+        if partitions:
+            writer = writer.partitionBy(*partitions)
+        writer.save(folder.as_uri())
+        files = [
+            path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not path.name.startswith((".", "_")) and not self._is_empty(path)
+        ]
+        for path in files:
+            durable.sync(path)
+        return files
+
+    def _is_empty(self, path: Path) -> bool:
+        """Of no rows at all Spark makes a file, too."""
+        if self.format == "parquet":
+            import pyarrow.parquet as pq
+
+            return bool(pq.read_metadata(path).num_rows == 0)
+        return path.stat().st_size == 0
+
+    def _stage(self, frame: DataFrame, batch: int, name: str) -> Plan:
+        attempt = uuid.uuid4().hex
+        folder = self._staging / attempt
+        moves = []
+        for number, path in enumerate(self.spark_write(frame, attempt, self._partitions)):
+            where = path.relative_to(folder)
+            final = where.with_name(f"{batch:09d}-{name}-{number:04d}{suffix(path.name)}")
+            moves.append([str(where), str(final)])
+        plan = Plan(name, batch, attempt, moves)
+        durable.replace_text(self._plan_path, json.dumps(plan._asdict()))
+        self._plan = plan
+        return plan
+
+    def _move(self, plan: Plan) -> None:
+        folders = set()
+        for staged, final in plan.moves:
+            target = self.output / final
+            durable.make_folder(target.parent)
+            # One that is not there was moved before, and has perhaps been merged with others since.
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self._staging / plan.staged / staged, target)
+                folders.add(target.parent)
+        for folder in folders:
+            durable.sync(folder)
+
+    def _load(self) -> Plan | None:
+        try:
+            told: dict[str, Any] = json.loads(self._plan_path.read_text())
+            return Plan(**told)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise StartError(f"--checkpoint: {str(self._plan_path)!r} cannot be read: {error}") from None
+
+
+def suffix(name: str) -> str:
+    """What follows in a file's name from where it says what is in it: `.snappy.parquet`."""
+    found = _SUFFIX.fullmatch(name)
+    return found[1] if found else "".join(Path(name).suffixes)

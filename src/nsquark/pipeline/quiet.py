@@ -1,0 +1,52 @@
+"""Spark's processes write to our stderr, and some of it is of no use to anybody: that is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+# What is said at every start, whatever the log level.
+_NOISE: Final = (
+    b"NOTE: Picked up JDK_JAVA_OPTIONS",
+    b"Setting Spark log level to",
+    b"Setting default log level to",
+    b"To adjust logging level use",
+    b"WARNING: Using incubator modules",
+)
+
+
+class Filter:
+    """A pipe, and a thread that passes on what is worth it."""
+
+    def __init__(self) -> None:
+        self._muted = False
+        reading, self._writing = os.pipe()
+        threading.Thread(
+            target=self._pass_on, args=(reading, os.dup(2)), name="stderr filter", daemon=True
+        ).start()
+
+    @contextlib.contextmanager
+    def in_place_of_stderr(self) -> Iterator[None]:
+        """For the processes that are started meanwhile, as long as they live."""
+        kept = os.dup(2)
+        os.dup2(self._writing, 2)
+        os.close(self._writing)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+    def mute(self) -> None:
+        """From here on nothing passes: Python's workers complain about being stopped."""
+        self._muted = True
+
+    def _pass_on(self, reading: int, writing: int) -> None:
+        with open(reading, "rb") as lines, open(writing, "wb", 0) as out:
+            for line in lines:
+                if not self._muted and not line.startswith(_NOISE):
+                    with contextlib.suppress(OSError):  # nobody reads it
+                        out.write(line)

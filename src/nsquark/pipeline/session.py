@@ -1,0 +1,79 @@
+"""Spark for a command: found, set up, started."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nsquark.flags import StartError
+
+from .options import Common
+from .quiet import Filter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL_CHECKPOINTS: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+
+def require_spark() -> None:
+    """Raises StartError if Spark cannot be started here."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
+        raise StartError("PySpark is not installed: pip install 'nsquark[spark]'")
+    home = os.environ.get("JAVA_HOME")
+    if not (Path(home, "bin", "java").exists() if home else shutil.which("java")):
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise StartError(f"there is no java {where}, and Spark needs Java 17 or newer")
+
+
+def start(options: Common, name: str, stderr: Filter) -> SparkSession:
+    """A session; there is one in a process. Raises StartError."""
+    from pyspark.sql import SparkSession
+
+    # Whatever runs Python for Spark has to find this package: workers on this machine do in this environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(options.master).appName(f"nsq_to_spark {name}")
+    for key, value in settings(options).items():
+        builder = builder.config(key, value)
+    try:
+        with stderr.in_place_of_stderr():
+            return builder.getOrCreate()
+    except Exception as error:  # Py4J's, Spark's, or what became of a JVM that did not start
+        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise StartError(f"Spark did not start with --master {options.master!r}: {text}") from None
+
+
+def settings(options: Common) -> dict[str, str]:
+    """Spark's settings: ours, then those of the command line."""
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    chosen = {
+        "spark.log.level": options.spark_log_level.upper(),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what everybody reads
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if options.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+            "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
+        }
+    chosen |= options.conf
+    java = chosen.get("spark.driver.extraJavaOptions", "")
+    if "log4j2.configurationFile" not in java:
+        chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log4j} {java}".strip()
+    return chosen

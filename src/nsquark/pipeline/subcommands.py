@@ -1,0 +1,238 @@
+"""The subcommands: which flags each has, what it refuses, and what it does in a line.
+
+Nothing here needs Spark, so a mistake on the command line is told at once.
+"""
+
+# ruff: noqa: RUF009 - `flag` makes a dataclasses.field, so that no default is shared
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from nsquark.flags import BOOL, DURATION, FLOAT, FLOATS, INT, STRING, flag
+from nsquark.names import is_valid_name
+
+from .kinds import PAIRS, TIME
+from .options import (
+    Common,
+    Publishing,
+    Reading,
+    Streaming,
+    check_addresses,
+    check_publishing,
+    check_reading,
+    local_path,
+    refuse,
+)
+
+BINARY, TEXT = "binary", "string"
+PARQUET = "parquet"
+
+
+@dataclass(repr=False, eq=False)
+class Files(Common):
+    """Of subcommands that write files."""
+
+    output: str = flag(STRING, "", "the folder to write to")
+    format: str = flag(STRING, PARQUET, "parquet, orc, json, csv, or any other that Spark has")
+    format_opt: dict[str, str] = flag(
+        PAIRS, dict, "an option of the format, such as compression=zstd (may be given multiple times)"
+    )
+
+
+@dataclass(repr=False, eq=False)
+class Archive(Streaming, Files):
+    exact_files: bool = flag(
+        BOOL, True, "files that are exact for everybody who lists them; false: Spark's own file sink"
+    )
+    value_type: str = flag(STRING, BINARY, "what bodies are in the files: binary or string")
+    compact: bool = flag(BOOL, True, "merge small files")
+    compact_min_files: int = flag(INT, 8, "merge so many small files of an hour that is not over")
+    compact_file_size: int = flag(INT, 128 << 20, "files of so many bytes are large enough")
+
+
+def check_archive(options: Archive) -> None:
+    check_reading(options)
+    _need_output(options)
+    if options.value_type not in (BINARY, TEXT):
+        raise refuse("value-type", f"{options.value_type!r} is neither {BINARY} nor {TEXT}")
+    if options.compact_min_files < 2:
+        raise refuse("compact-min-files", f"{options.compact_min_files} is not at least 2")
+    if options.compact_file_size < 1:
+        raise refuse("compact-file-size", f"{options.compact_file_size} is not at least 1")
+    if options.exact_files:
+        _local_output(options)
+    _fill_in(options, "archive", options.output)
+
+
+@dataclass(repr=False, eq=False)
+class Replay(Reading, Publishing):
+    archive: str = flag(STRING, "", "replay this folder, which archive has written, and not a log")
+    format: str = flag(STRING, PARQUET, "the archive's format")
+    ending_offsets: str = flag(STRING, "", "where to end: latest, or JSON (default latest)")
+    ending_timestamp: int = flag(TIME, 0, "or a time: ms since the epoch, or ISO 8601")
+    rate: float = flag(FLOAT, 0.0, "messages a second")
+    speed: float = flag(FLOAT, 0.0, "or in the time they had: 1 is as it was, 2 twice as fast")
+    original_topics: bool = flag(BOOL, False, "each message to the topic it was in, in place of --publish")
+    checkpoint: str = flag(STRING, "", "a folder that knows how far the replay is, to go on after a stop")
+
+
+def check_replay(options: Replay) -> None:
+    check_publishing(options)
+    if options.archive:
+        local_path("archive", options.archive)
+        if not Path(options.archive).is_dir():
+            raise refuse("archive", f"{options.archive!r} is no folder")
+        for name in ("starting_offsets", "ending_offsets"):
+            if getattr(options, name):
+                raise refuse(name.replace("_", "-"), "not with --archive, which is replayed by times")
+    else:
+        check_reading(options)
+    if not any(
+        (options.publish_nsqd_http_address, options.publish_nsqd_tcp_address,
+         options.publish_lookupd_http_address)
+    ):  # fmt: skip
+        check_addresses(options)
+    if bool(options.publish) == options.original_topics:
+        raise refuse("publish", "one of --publish and --original-topics says where to")
+    if options.rate < 0:
+        raise refuse("rate", f"{options.rate:g} is negative")
+    if options.speed < 0:
+        raise refuse("speed", f"{options.speed:g} is negative")
+    if options.rate and options.speed:
+        raise refuse("speed", "--rate is given too")
+    if options.ending_offsets and options.ending_timestamp:
+        raise refuse("ending-timestamp", "--ending-offsets is given too")
+    if options.checkpoint:
+        options.checkpoint = str(local_path("checkpoint", options.checkpoint))
+
+
+@dataclass(repr=False, eq=False)
+class Rollup(Streaming, Files, Publishing):
+    window: float = flag(DURATION, 60.0, "the length of a window")
+    watermark: float = flag(DURATION, 60.0, "how late a message may be and still count")
+    percentile: list[float] = flag(
+        FLOATS, lambda: [0.5, 0.9, 0.99], "latency percentiles in (0, 1), divided by commas"
+    )
+    stats_interval: float = flag(DURATION, 5.0, "time between looks at nsqd's counters, for retry shares")
+
+
+def check_rollup(options: Rollup) -> None:
+    check_reading(options)
+    check_publishing(options)
+    if not options.output and not options.publish:
+        raise refuse("output", "missing: give it, or --publish, or both")
+    if options.output:
+        _local_output(options)
+    for name, least in (("window", 1.0), ("watermark", 0.0), ("stats_interval", 0.1)):
+        if getattr(options, name) < least:
+            raise refuse(name.replace("_", "-"), f"{getattr(options, name):g} s is less than {least:g} s")
+    for percentile in options.percentile:
+        if not 0 < percentile < 1:
+            raise refuse("percentile", f"{percentile:g} is not between 0 and 1")
+    _fill_in(options, "rollup", options.output)
+    options.checkpoint = str(local_path("checkpoint", options.checkpoint))
+
+
+@dataclass(repr=False, eq=False)
+class Dedupe(Streaming, Files, Publishing):
+    by: str = flag(STRING, "id", "what tells a message: id, body, or a JSON path such as $.order.id")
+    within: float = flag(DURATION, 600.0, "how much later than the first one a duplicate may come")
+
+
+def check_dedupe(options: Dedupe) -> None:
+    check_reading(options)
+    check_publishing(options)
+    if options.by not in ("id", "body") and not options.by.startswith("$"):
+        raise refuse("by", f"{options.by!r} is neither id nor body nor a JSON path such as $.order.id")
+    if options.within < 1:
+        raise refuse("within", f"{options.within:g} s is less than a second")
+    if bool(options.output) == bool(options.publish):
+        raise refuse("publish", "one of --publish and --output says where to")
+    if options.publish in options.topic:
+        raise refuse("publish", f"{options.publish!r} is read, too")
+    if options.output:
+        _local_output(options)
+    _fill_in(options, "dedupe", options.output)
+
+
+@dataclass(repr=False, eq=False)
+class Sql(Streaming, Files, Publishing):
+    file: str = flag(STRING, "", "the file with the query; each topic is a view")
+    schema: dict[str, str] = flag(
+        PAIRS, dict, "topic=DDL, such as orders='id INT, sum DOUBLE': fields of the topic's JSON bodies"
+    )
+    sample: int = flag(INT, 1000, "of other topics, look at so many messages for the fields; 0: do not parse")
+    watermark: float = flag(DURATION, 0.0, "how late a message may be (on _timestamp); 0: no watermark")
+    output_mode: str = flag(STRING, "append", "append, update, or complete")
+
+
+def check_sql(options: Sql) -> None:
+    check_reading(options)
+    check_publishing(options)
+    if not options.file:
+        raise refuse("file", "missing: the file with the query")
+    if not Path(options.file).is_file():
+        raise refuse("file", f"{options.file!r} is no file")
+    if options.topic_pattern:
+        raise refuse("topic-pattern", "not with sql, whose views are named by --topic")
+    for topic in options.schema:
+        if topic not in options.topic:
+            raise refuse("schema", f"{topic!r} is none of the topics")
+    if options.output_mode not in ("append", "update", "complete"):
+        raise refuse("output-mode", f"{options.output_mode!r} is none of append, update, complete")
+    if options.output and options.publish:
+        raise refuse("publish", "--output is given too")
+    if options.output and options.output_mode != "append":
+        raise refuse("output-mode", f"{options.output_mode!r} cannot go to files, which are never changed")
+    if options.sample < 0:
+        raise refuse("sample", f"{options.sample} is negative")
+    if options.output:
+        _local_output(options)
+    _fill_in(options, "sql", options.output, f"{options.file}")
+
+
+def _need_output(options: Files) -> None:
+    if not options.output:
+        raise refuse("output", "missing: the folder to write to")
+
+
+def _local_output(options: Files) -> None:
+    options.output = str(local_path("output", options.output))
+
+
+def _fill_in(options: Streaming, name: str, output: str, beside: str = "") -> None:
+    """The channel and the checkpoint, where they are not given."""
+    options.channel = options.channel or f"nsq_to_spark_{name}"
+    if not is_valid_name(options.channel):
+        raise refuse("channel", f"{options.channel!r} cannot be the name of a channel")
+    if not options.checkpoint:
+        if not output and not beside:
+            raise refuse("checkpoint", "missing: where the query keeps its place")
+        options.checkpoint = f"{(output or beside).rstrip('/')}.checkpoint"
+    if getattr(options, "exact_files", bool(output)):
+        options.checkpoint = str(local_path("checkpoint", options.checkpoint))
+
+
+class Subcommand(NamedTuple):
+    name: str
+    options: type[Common]
+    check: Callable[[Any], None]
+    summary: str
+
+
+SUBCOMMANDS: Final = {
+    each.name: each
+    for each in (
+        Subcommand("archive", Archive, check_archive, "topics into files, by topic, date and hour"),
+        Subcommand("replay", Replay, check_replay, "an archive, or a range of a log, back into a topic"),
+        Subcommand(
+            "rollup", Rollup, check_rollup, "counts, rates, latencies and retries by topic and window"
+        ),
+        Subcommand("dedupe", Dedupe, check_dedupe, "what was published twice, once"),
+        Subcommand("sql", Sql, check_sql, "a query in SQL over topics"),
+    )
+}
