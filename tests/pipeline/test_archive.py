@@ -19,10 +19,8 @@ pytestmark = pytest.mark.xdist_group("pipeline")
 
 
 def archive(spark: SparkSession, broker: Broker, out: Path, *flags: str) -> int:
-    return int(
-        run(spark, "archive", f"--nsqd-http-address={broker.http_address}", f"--output={out}", "--trigger=once",
-            *flags)
-    )  # fmt: skip
+    where = (f"--nsqd-http-address={broker.http_address}", f"--output={out}")
+    return int(run(spark, "archive", *where, "--trigger=once", *flags))
 
 
 def values(out: Path) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_batch_without_rows_leaves_no_file(spark: SparkSession, tmp_path: Path
     files = ExactFiles(tmp_path / "out", tmp_path / "checkpoint", "parquet")
     files.open()
     files.write(spark.range(0), 0)
-    files.write(spark.range(3), 1)
+    files.write(spark.range(0, 3, 1, 1), 1)
     files.close()
     assert len(list((tmp_path / "out").iterdir())) == 1
 
@@ -158,19 +159,13 @@ def test_small_files_become_one(spark: SparkSession, files: ExactFiles, tmp_path
     written(spark, files, 4)
     merging = compactor(files)
     for _ in range(3):
-        assert merging.run(spark, (), durable_now())
-    assert not merging.run(spark, (), durable_now())
+        assert merging.run(spark, (), datetime.now(UTC))
+    assert not merging.run(spark, (), datetime.now(UTC))
     assert [len(list((tmp_path / "out" / f"part={part}").iterdir())) for part in range(3)] == [1, 1, 1]
     assert seen(tmp_path) == list(range(36))
     files.write(batch(spark, 27, 36), 3)  # replayed: what it has written is no longer under its name
     files.write(batch(spark, 36, 45), 4)
     assert seen(tmp_path) == list(range(45))
-
-
-def durable_now() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
 
 
 @pytest.mark.parametrize("step", ["exchange", "remove_tree"])
@@ -182,7 +177,7 @@ def test_a_crash_while_merging_is_not_seen(
     with monkeypatch.context() as patched:
         patched.setattr(durable, step, dying(getattr(durable, step), 0))
         with pytest.raises(Crash):
-            merging.run(spark, (), durable_now())
+            merging.run(spark, (), datetime.now(UTC))
     assert seen(tmp_path) == list(range(27))
     files.close()
     again = reopened(tmp_path)
@@ -212,7 +207,7 @@ def test_whoever_lists_while_files_are_merged_sees_each_row_once(
         patched.setattr(durable, "exchange", looking(durable.exchange))
         patched.setattr(durable, "remove_tree", looking(durable.remove_tree))
         patched.setattr(os, "replace", looking(os.replace))
-        compactor(files).run(spark, (), durable_now())
+        compactor(files).run(spark, (), datetime.now(UTC))
     assert len(list(folder.iterdir())) == 1
     assert len(listings) >= 6
     assert all(listing == list(range(27)) for listing in listings)

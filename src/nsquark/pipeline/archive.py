@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from .compaction import Compactor
 from .exact_files import ExactFiles
+from .layout import ORDER, PARTITIONS, by_hour, columns
 from .running import Stop, read_stream, run_query
-from .subcommands import TEXT, Archive
-
-PARTITIONS: Final = ("topic", "date", "hour")
-_ORDER: Final = ("nsqd", "offset")
+from .subcommands import Archive
 
 
 def run(spark: SparkSession, options: Archive, stop: Stop) -> int:
     """Until the end; how many messages were read. Raises StartError and QueryFailed."""
-    rows = _by_hour(read_stream(spark, options, f"{_columns(options)}, topic STRING"))
+    in_files = columns(options.value_type)
+    rows = by_hour(read_stream(spark, options, f"{in_files}, topic STRING"))
     if not options.exact_files:
         writer = rows.writeStream.format(options.format).partitionBy(*PARTITIONS)
         writer = writer.options(**options.format_opt).option("path", options.output)
@@ -30,7 +27,13 @@ def run(spark: SparkSession, options: Archive, stop: Stop) -> int:
     )
     files.open()
     try:
-        compactor = _compactor(options, files)
+        compactor: Compactor | None = None
+        if options.compact:
+            compactor = Compactor(
+                files, in_files, ORDER, options.compact_min_files, options.compact_file_size
+            )
+            if not compactor.open():
+                compactor = None
 
         def write(batch_rows: DataFrame, batch: int) -> None:
             touched = files.write(batch_rows, batch)
@@ -44,24 +47,3 @@ def run(spark: SparkSession, options: Archive, stop: Stop) -> int:
         return messages
     finally:
         files.close()
-
-
-def _columns(options: Archive) -> str:
-    """What is in a file; the rest is in its path."""
-    value = "STRING" if options.value_type == TEXT else "BINARY"
-    return f"value {value}, nsqd STRING, offset BIGINT, timestamp TIMESTAMP, id STRING"
-
-
-def _by_hour(rows: DataFrame) -> DataFrame:
-    return rows.withColumns(
-        {"date": f.date_format("timestamp", "yyyy-MM-dd"), "hour": f.date_format("timestamp", "HH")}
-    )
-
-
-def _compactor(options: Archive, files: ExactFiles) -> Compactor | None:
-    if not options.compact:
-        return None
-    compactor = Compactor(
-        files, _columns(options), list(_ORDER), options.compact_min_files, options.compact_file_size
-    )
-    return compactor if compactor.open() else None

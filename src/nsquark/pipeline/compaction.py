@@ -12,13 +12,13 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from . import durable
-from .exact_files import ExactFiles, suffix
+from .exact_files import ExactFiles, spark_path, suffix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 # How long after its end an hour may still get messages that were accepted in it.
 _GRACE: Final = timedelta(minutes=10)
+_GLOB = re.compile(r"[][{}*?\\]")  # Spark looks for patterns where it reads
 _HOUR = re.compile(r".*date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
 
 
@@ -59,7 +60,7 @@ def is_over(folder: str, now: datetime) -> bool:
 class Compactor:
     """Merges what an ExactFiles has written, in the pauses of its query."""
 
-    def __init__(self, files: ExactFiles, schema: str, order: list[str], least: int, large: int) -> None:
+    def __init__(self, files: ExactFiles, schema: str, order: Sequence[str], least: int, large: int) -> None:
         self._files = files
         self._schema = schema
         self._order = order
@@ -103,7 +104,7 @@ class Compactor:
         old = self._files.output / folder
         attempt = f"merge-{uuid.uuid4().hex}"
         reader = spark.read.format(self._files.format).schema(self._schema)
-        rows = reader.load([(old / name).as_uri() for name in names])
+        rows = reader.load([_GLOB.sub(r"\\\g<0>", spark_path(old / name)) for name in names])
         merged = self._files.spark_write(
             rows.coalesce(1).sortWithinPartitions(*self._order), f"{attempt}/spark"
         )

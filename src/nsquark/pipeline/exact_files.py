@@ -124,7 +124,7 @@ class ExactFiles:
         writer = frame.write.format(self.format).options(**self._options)
         if partitions:
             writer = writer.partitionBy(*partitions)
-        writer.save(folder.as_uri())
+        writer.save(spark_path(folder))
         files = [
             path
             for path in sorted(folder.rglob("*"))
@@ -175,6 +175,11 @@ class ExactFiles:
             return None
         except (ValueError, TypeError) as error:
             raise StartError(f"--checkpoint: {str(self._plan_path)!r} cannot be read: {error}") from None
+
+
+def spark_path(path: Path) -> str:
+    """For Spark, whose default file system may be another; it takes nothing for encoded."""
+    return f"file://{path}"
 
 
 def suffix(name: str) -> str:

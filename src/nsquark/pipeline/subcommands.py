@@ -134,7 +134,6 @@ def check_rollup(options: Rollup) -> None:
         if not 0 < percentile < 1:
             raise refuse("percentile", f"{percentile:g} is not between 0 and 1")
     _fill_in(options, "rollup", options.output)
-    options.checkpoint = str(local_path("checkpoint", options.checkpoint))
 
 
 @dataclass(repr=False, eq=False)
@@ -192,7 +191,7 @@ def check_sql(options: Sql) -> None:
         raise refuse("sample", f"{options.sample} is negative")
     if options.output:
         _local_output(options)
-    _fill_in(options, "sql", options.output, f"{options.file}")
+    _fill_in(options, "sql", options.output, options.file)
 
 
 def _need_output(options: Files) -> None:
@@ -213,7 +212,7 @@ def _fill_in(options: Streaming, name: str, output: str, beside: str = "") -> No
         if not output and not beside:
             raise refuse("checkpoint", "missing: where the query keeps its place")
         options.checkpoint = f"{(output or beside).rstrip('/')}.checkpoint"
-    if getattr(options, "exact_files", bool(output)):
+    if not isinstance(options, Archive) or options.exact_files:
         options.checkpoint = str(local_path("checkpoint", options.checkpoint))
 
 

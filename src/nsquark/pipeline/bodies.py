@@ -1,0 +1,81 @@
+"""What is in the JSON bodies of a topic: as it was said, or as a sample tells.
+
+A sampled schema is kept with the checkpoint: a query that goes on must see the columns that it began with.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from nsquark.flags import StartError
+
+from . import durable
+from .failures import one_line
+from .options import connection_options
+from .subcommands import Sql
+
+logger = logging.getLogger(__name__)
+
+_CORRUPT = "_corrupt_record"
+# Beside the fields of its body, every view has these.
+_META = ("timestamp", "id", "nsqd", "offset", "topic", "value")
+
+
+def schemas(spark: SparkSession, options: Sql) -> dict[str, StructType | None]:
+    """By topic; None where bodies are not parsed. Raises StartError."""
+    path = Path(options.checkpoint) / "schemas.json"
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    found: dict[str, StructType | None] = {}
+    for topic in options.topic:
+        if topic in options.schema:
+            found[topic] = _parse(spark, topic, options.schema[topic])
+        elif topic in kept:
+            found[topic] = StructType.fromJson(kept[topic]) if kept[topic] else None
+        else:
+            found[topic] = _sampled(spark, topic, options) if options.sample else None
+    durable.make_folder(path.parent)
+    durable.replace_text(
+        path, json.dumps({topic: each.jsonValue() if each else None for topic, each in found.items()})
+    )
+    return found
+
+
+def _parse(spark: SparkSession, topic: str, ddl: str) -> StructType:
+    try:
+        return spark.createDataFrame([], ddl).schema
+    except Exception as error:  # Spark's, of several kinds
+        raise StartError(f"--schema: {topic}={ddl!r}: {one_line(error)}") from None
+
+
+def _sampled(spark: SparkSession, topic: str, options: Sql) -> StructType | None:
+    given = {**connection_options(options), "subscribe": topic}
+    try:
+        rows = spark.read.format("nsq").options(**given).schema("value STRING").load().limit(options.sample)
+        bodies = [row["value"] for row in rows.collect()]
+    except Exception as error:  # no such topic, no nsqd, no log
+        raise StartError(f"--sample: topic {topic!r} cannot be looked at: {one_line(error)}") from None
+    schema = spark.read.json(spark.sparkContext.parallelize(bodies)).schema
+    fields = [field for field in schema.fields if field.name != _CORRUPT]
+    if not fields:
+        logger.warning("topic %s: no JSON objects among %d messages; there is _value", topic, len(bodies))
+        return None
+    found = StructType(fields)
+    logger.info("topic %s: %s", topic, found.simpleString())
+    return found
+
+
+def view(rows: DataFrame, schema: StructType | None) -> DataFrame:
+    """The fields of a body as columns, and all that is known of the message with `_` before its name.
+
+    A body that is no such JSON has nulls; `_value` has its text.
+    """
+    meta = [f.col(name).alias(f"_{name}") for name in _META]
+    if schema is None:
+        return rows.select(*meta)
+    return rows.withColumn("_body", f.from_json("value", schema)).select("_body.*", *meta)

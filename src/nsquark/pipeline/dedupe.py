@@ -1,0 +1,54 @@
+"""`dedupe`: of messages that were published more than once, the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from . import delivery
+from .exact_files import ExactFiles
+from .layout import PARTITIONS, by_hour, columns
+from .running import Stop, read_stream, run_query
+from .subcommands import Dedupe
+
+
+def run(spark: SparkSession, options: Dedupe, stop: Stop) -> int:
+    """Until the end; how many messages were read. Raises StartError and QueryFailed."""
+    rows = distinct(read_stream(spark, options, f"{columns()}, topic STRING"), options)
+    if options.publish:
+        publish = delivery.publisher(delivery.choose(options), delivery.app_of(Path(options.checkpoint)))
+        return run_query(rows.select("value").writeStream.foreachBatch(publish), options, "dedupe", stop)
+    files = ExactFiles(
+        Path(options.output), Path(options.checkpoint), options.format, PARTITIONS, options.format_opt
+    )
+    files.open()
+
+    def write(batch_rows: DataFrame, batch: int) -> None:
+        files.write(batch_rows, batch)
+
+    try:
+        return run_query(by_hour(rows).writeStream.foreachBatch(write), options, "dedupe", stop)
+    finally:
+        files.close()
+
+
+def distinct(rows: DataFrame, options: Dedupe) -> DataFrame:
+    """Each key once a topic, for at least the time that a duplicate may take."""
+    return (
+        rows.withColumn("_key", key(options.by))
+        .withWatermark("timestamp", f"{options.within * 1000:.0f} milliseconds")
+        .dropDuplicatesWithinWatermark(["topic", "_key"])
+        .drop("_key")
+    )
+
+
+def key(by: str) -> Column:
+    """What tells messages apart. Those that have no such JSON field are not duplicates of each other."""
+    if by == "id":
+        return f.col("id")
+    if by == "body":
+        return f.sha2("value", 256)
+    found = f.get_json_object(f.col("value").cast("string"), by)
+    return f.coalesce(f.concat(f.lit("json:"), found), f.concat(f.lit("id:"), "id"))
