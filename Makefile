@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS   ?=
+DEMO   ?= 1
 VENV   := .venv
 BIN    := $(VENV)/bin
 KERNEL := $(wildcard $(addprefix src/nsquark/kernel/*.,pyx pxd h))
@@ -19,7 +20,8 @@ PIP := $(BIN)/python -m pip -qq
 
 help:
 	@echo 'make setup    .venv/ with the pinned tools, the package and its compiled kernel'
-	@echo 'make run      nsqlookupd and nsqd on their usual ports, data in ./data (more flags for nsqd: ARGS="...")'
+	@echo 'make run      nsqlookupd and nsqd on their usual ports, data in ./data (more flags for nsqd: ARGS="..."),'
+	@echo '              and a stream that Spark archives; DEMO=0 leaves stream and Spark out'
 	@echo 'make test     lint, then all tests, and the kernel'"'"'s on both its twins'
 	@echo 'make lint     ruff and mypy; make format lets ruff mend what it can'
 	@echo 'make bench    bench/daemon/compare.py (its flags: ARGS="...")'
@@ -67,30 +69,9 @@ $(VENV)/.bytecode: $(SOURCES) $(VENV)/.package
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-define QUICK_START
-nsqd starts: TCP on 4150, HTTP on 4151, data in ./data; and nsqlookupd: TCP on 4160, HTTP on 4161.
-Ctrl-C stops both. From another terminal, here:
-
-publish:  curl -d 'hello' 'http://127.0.0.1:4151/pub?topic=test'
-look up:  curl 'http://127.0.0.1:4161/lookup?topic=test'
-consume:  $(BIN)/python -c "import nsq; nsq.Reader('test', 'ch', lambda m: print(m.body) or True, \
-lookupd_http_addresses=['127.0.0.1:4161']); nsq.run()"
-
-endef
-export QUICK_START
-
-# Both end with nsqd. A signal interrupts `wait`, so it is asked again until they are gone.
+# Ctrl-C stops all that it starts.
 run: setup
-	@mkdir -p data
-	@echo "$$QUICK_START"
-	@trap 'kill $$nsqd $$lookupd 2>/dev/null' INT TERM; \
-	$(BIN)/nsqlookupd --broadcast-address=127.0.0.1 & lookupd=$$!; \
-	$(BIN)/nsqd --data-path=./data --broadcast-address=127.0.0.1 --lookupd-tcp-address=127.0.0.1:4160 $(ARGS) & \
-	nsqd=$$!; \
-	while kill -0 $$nsqd 2>/dev/null; do wait $$nsqd; status=$$?; done; \
-	kill $$lookupd 2>/dev/null; \
-	while kill -0 $$lookupd 2>/dev/null; do wait $$lookupd; done; \
-	exit $$status
+	@exec $(BIN)/python -m nsquark.demo --demo=$(DEMO) -- $(ARGS)
 
 # All of it runs even if some of it fails; the whole suite comes last, so that its verdict is the last line.
 test: setup

@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
     "spark": {"client", "http", "kernel", "names", "errors", "version"},
+    "demo": {"client", "errors"},
     # A program that is all edge: its flags decide what it does.
     "pipeline": {"spark", "flags", "logs", "gotext", "names", "errors", "version"},
 }

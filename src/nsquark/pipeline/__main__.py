@@ -16,7 +16,7 @@ from nsquark.version import NSQ_VERSION, VERSION
 from . import session
 from .options import Common, Reading, Streaming, in_flags, reading_options, stream_options
 from .quiet import Filter
-from .running import Stop
+from .running import Interrupted, Stop
 from .subcommands import SUBCOMMANDS, Replay, Subcommand
 
 logger = logging.getLogger("nsquark.pipeline")  # not __name__: under `python -m` that is "__main__"
@@ -91,10 +91,14 @@ def main() -> int:
 
 
 def _run(subcommand: Subcommand, options: Any) -> int:
-    stop = Stop()
-    stop.install()
     stderr = Filter()
-    spark = session.start(options, subcommand.name, stderr)
+    stop = Stop(stderr.mute)
+    stop.install(at_once=True)
+    try:
+        spark = session.start(options, subcommand.name, stderr)
+    except (Interrupted, KeyboardInterrupt):  # the JVM ends when it notices that we have
+        logger.info("stopped")
+        return 0
     stop.install()
     try:
         importlib.import_module(f"nsquark.pipeline.{subcommand.name}").run(spark, options, stop)

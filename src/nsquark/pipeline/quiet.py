@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 # What is said at every start, whatever the log level.
@@ -16,6 +16,9 @@ _NOISE: Final = (
     b"To adjust logging level use",
     b"WARNING: Using incubator modules",
 )
+# How the traceback of a worker ends whose Spark has gone, and what stands between two of them.
+_GONE: Final = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
+_LINK: Final = b"During handling of the above exception"
 
 
 class Filter:
@@ -41,12 +44,32 @@ class Filter:
             os.close(kept)
 
     def mute(self) -> None:
-        """From here on nothing passes: Python's workers complain about being stopped."""
+        """From here on nothing passes: everything is about to be stopped, and complains about it."""
         self._muted = True
 
     def _pass_on(self, reading: int, writing: int) -> None:
         with open(reading, "rb") as lines, open(writing, "wb", 0) as out:
-            for line in lines:
-                if not self._muted and not line.startswith(_NOISE):
+            for line in worth_it(lines):
+                if not self._muted:
                     with contextlib.suppress(OSError):  # nobody reads it
                         out.write(line)
+
+
+def worth_it(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Without what is said at every start, and without the tracebacks of workers whose Spark has gone."""
+    traceback: list[bytes] = []
+    dropped = False
+    for line in lines:
+        if traceback:
+            traceback.append(line)
+            if not line.startswith(b" "):  # the error, at its end
+                dropped = line.startswith(_GONE)
+                if not dropped:
+                    yield from traceback
+                traceback = []
+        elif line.startswith(b"Traceback (most recent call last)"):
+            traceback = [line]
+        elif not line.startswith(_NOISE) and not (dropped and (not line.strip() or line.startswith(_LINK))):
+            dropped = False
+            yield line
+    yield from traceback

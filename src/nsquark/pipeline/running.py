@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -28,21 +29,35 @@ class QueryFailed(NsquarkError):
     """A query ended by itself, and not well."""
 
 
+class Interrupted(BaseException):
+    """A signal has come before there was anything to end."""
+
+
 class Stop:
     """Whether SIGINT or SIGTERM has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        """`then` is called when it comes."""
         self._event = threading.Event()
+        self._then = then
+        self._at_once = False
 
-    def install(self) -> None:
-        """To be called again after Spark's start, which takes SIGINT for itself."""
+    def install(self, at_once: bool = False) -> None:
+        """To be called again after Spark's start, which takes SIGINT for itself.
+
+        With `at_once` a signal raises Interrupted.
+        """
+        self._at_once = at_once
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._event.set()
+        self.set()
+        if self._at_once:
+            raise Interrupted
 
     def set(self) -> None:
+        self._then()
         self._event.set()
 
     def __bool__(self) -> bool:
