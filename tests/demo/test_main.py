@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.command import wait_until_gone
 from tests.spark.broker import ask
 from tests.spark.test_exactly_once import descendants
 
@@ -53,7 +54,7 @@ class Demo:
         family = [self.process.pid, *descendants(self.process.pid)]
         self.process.send_signal(signum)
         status = self.process.wait(30)
-        assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
+        wait_until_gone(family)
         return status
 
     def kill(self) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,21 @@ def run(spark: SparkSession, *arguments: str, stop: Stop | None = None) -> Any:
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     """What somebody without Spark sees in a folder of Parquet files."""
     return list(ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist())
+
+
+def wait_until_gone(pids: list[int], within: float = 20) -> None:
+    """Nobody is left of these processes."""
+    deadline = time.monotonic() + within
+    while left := [pid for pid in pids if _lives(pid)]:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.02)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Command:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.pipeline.command import Command, rows_of
+from tests.pipeline.command import Command, rows_of, wait_until_gone
 from tests.spark.broker import Broker
 from tests.spark.test_exactly_once import Publisher
 
@@ -109,10 +109,7 @@ def test_a_signal_ends_it_well(broker: Broker, tmp_path: Path, signum: signal.Si
         lines = [line for line in command.stderr.splitlines() if not line.startswith("[nsq_to_spark] ")]
         assert lines == []  # nothing of Spark's, and no traceback
         assert command.stderr.rstrip().endswith("INFO: stopped")
-        deadline = time.monotonic() + 20
-        while any(Path(f"/proc/{pid}").exists() for pid in family):
-            assert time.monotonic() < deadline, "it has left processes behind"
-            time.sleep(0.05)
+        wait_until_gone(family)
     seen = numbers(tmp_path)
     assert max(seen.values()) == 1
     assert seen.keys() == set(range(len(seen)))

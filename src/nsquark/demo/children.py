@@ -79,5 +79,6 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         status = await self.process.wait()
-        await self._passing_on
+        await asyncio.wait([self._passing_on], timeout=1.0)  # what it has started may hold its stderr
+        self._passing_on.cancel()
         return status

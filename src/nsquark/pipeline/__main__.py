@@ -93,9 +93,10 @@ def main() -> int:
 def _run(subcommand: Subcommand, options: Any) -> int:
     stderr = Filter()
     stop = Stop(stderr.mute)
-    stop.install(at_once=True)
+    stop.install()
     try:
-        spark = session.start(options, subcommand.name, stderr)
+        with stop.at_once():
+            spark = session.start(options, subcommand.name, stderr)
     except (Interrupted, KeyboardInterrupt):  # the JVM ends when it notices that we have
         logger.info("stopped")
         return 0

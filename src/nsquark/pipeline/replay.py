@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from .options import local_path, reading_options
 from .pacing import pace_of
 from .progress import open_json
 from .replaying import ExactOutlet, Message, Outlet, PlainOutlet, Replaying, State
-from .running import QueryFailed, Stop
+from .running import Interrupted, QueryFailed, Stop
 from .subcommands import Replay
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,13 @@ def run(spark: SparkSession, options: Replay, stop: Stop) -> int:
     telling = _Telling(options.progress_json, state.messages)
     pace = pace_of(options.rate, options.speed)
     try:
-        rows = _in_order(_after(_rows(spark, options), state.last))
-        Replaying(outlet, pace, state, checkpoint, _waiting(stop)).run(_messages(rows, stop), telling.tell)
+        with stop.at_once():  # what went out without being noted is known at the next start
+            rows = _in_order(_after(_rows(spark, options), state.last))
+            Replaying(outlet, pace, state, checkpoint, _waiting(stop)).run(
+                _messages(rows, stop), telling.tell
+            )
+    except Interrupted:
+        pass
     except NsquarkError:
         raise
     except Exception as error:  # whatever comes out of Py4J and Spark
@@ -135,8 +141,8 @@ class _Telling:
 
     def end(self, state: State) -> None:
         self._say(state, time.monotonic())
-        if self._out is not None:
-            self._out.flush()
+        if self._out is not None and self._out is not sys.stdout:
+            self._out.close()
 
     def _say(self, state: State, now: float) -> None:
         rate = (state.messages - self._before) / max(0.001, now - self._began)

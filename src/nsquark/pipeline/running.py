@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -42,14 +43,19 @@ class Stop:
         self._then = then
         self._at_once = False
 
-    def install(self, at_once: bool = False) -> None:
-        """To be called again after Spark's start, which takes SIGINT for itself.
-
-        With `at_once` a signal raises Interrupted.
-        """
-        self._at_once = at_once
+    def install(self) -> None:
+        """To be called again after Spark's start, which takes SIGINT for itself."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What is done meanwhile may be left anywhere: a signal raises Interrupted."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.set()
