@@ -27,7 +27,8 @@ def test_an_archive_is_written_by_a_cluster(broker: Broker, tmp_path: Path) -> N
                 wait_for(lines, "Successfully registered with master")
             flags = (
                 f"--master={url}", f"--nsqd-http-address={broker.http_address}", "--topic=t",
-                f"--output={tmp_path / 'out'}", "--trigger=once", "--min-partitions=2", "--conf=spark.executor.memory=512m",
+                f"--output={tmp_path / 'out'}", "--trigger=once", "--min-partitions=2",
+                "--conf=spark.executor.memory=512m",
             )  # fmt: skip
             with Command("archive", *flags, SPARK_LOCAL_IP="127.0.0.1") as command:
                 assert command.wait(180) == 0, command.stderr

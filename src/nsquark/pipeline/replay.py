@@ -105,9 +105,10 @@ def _after(rows: DataFrame, last: list[Any] | None) -> DataFrame:
         return rows
     time_of = datetime.fromisoformat(last[0]).astimezone(UTC)
     micros = round(time_of.timestamp() * 1_000_000)
+    there = (f.timestamp_micros(f.lit(micros)), f.lit(last[1]), f.lit(last[2]), f.lit(last[3]).cast("bigint"))
     here = f.struct(*_ORDER)
-    there = f.struct(f.timestamp_micros(f.lit(micros)), f.lit(last[1]), f.lit(last[2]), f.lit(last[3]))
-    return rows.where(here > there)
+    named = f.struct(*(value.alias(name) for name, value in zip(_ORDER, there, strict=True)))
+    return rows.where(here > named)
 
 
 def _in_order(rows: DataFrame) -> DataFrame:
