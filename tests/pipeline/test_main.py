@@ -12,6 +12,8 @@ import pytest
 from nsquark.flags import FlagError, HelpRequested, StartError
 from nsquark.pipeline.__main__ import check_source, parse
 from nsquark.pipeline.subcommands import Archive
+from tests.pipeline.command import Command
+from tests.spark.broker import Broker
 
 NSQD = "--nsqd-http-address=127.0.0.1:4151"
 
@@ -158,3 +160,16 @@ def test_a_python_without_pyspark_is_told_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.endswith("FATAL: PySpark is not installed: pip install 'nsquark[spark]'\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_query_with_a_mistake_is_one_line(broker: Broker, tmp_path: Path) -> None:
+    """Spark has to be asked, which says much more about it."""
+    broker.publish("t", [b'{"id": 1}'])
+    (tmp_path / "query.sql").write_text("SELECT nosuch FROM t")
+    where = (f"--nsqd-http-address={broker.http_address}", f"--file={tmp_path / 'query.sql'}")
+    with Command("sql", *where, "--topic=t", "--schema=t=id INT") as command:
+        assert command.wait() == 1
+    lines = [line for line in command.stderr.splitlines() if " INFO: " not in line]
+    assert len(lines) == 1
+    assert " FATAL: --file: " in lines[0]
+    assert "`nosuch`" in lines[0]

@@ -86,6 +86,11 @@ def test_counts_are_shown_on_the_terminal(
         ("-- nothing", (), r"^--file: .* has no statement"),
         ("SELECT 1", (), r"^--file: .*the last statement is no query over a topic"),
         ("SELECT 1", ("--schema=orders=id WHOLE",), r"^--schema: orders='id WHOLE'"),
+        (
+            "SELECT 1",
+            ("--topic=empty",),
+            r"^--sample: topic 'empty' has no messages to look at: give its --sch",
+        ),
         ("SELECT 1", ("--topic=nosuch",), r"^--sample: topic 'nosuch' cannot be looked at: .*nosuch"),
     ],
 )
@@ -93,6 +98,7 @@ def test_a_mistake_is_one_line(
     spark: SparkSession, broker: Broker, tmp_path: Path, text: str, flags: tuple[str, ...], line: str
 ) -> None:
     publish_orders(broker)
+    broker.ask("POST", "/topic/create?topic=empty")
     with pytest.raises(StartError, match=line) as caught:
         sql(spark, broker, tmp_path, text, "--topic=orders", *flags)
     assert "\n" not in str(caught.value)

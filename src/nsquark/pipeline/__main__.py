@@ -15,7 +15,7 @@ from nsquark.version import NSQ_VERSION, VERSION
 
 from . import session
 from .options import Common, Reading, Streaming, in_flags, reading_options, stream_options
-from .quiet import Filter
+from .quiet import Filter, silence_loggers
 from .running import Interrupted, Stop
 from .subcommands import SUBCOMMANDS, Replay, Subcommand
 
@@ -91,6 +91,7 @@ def main() -> int:
 
 
 def _run(subcommand: Subcommand, options: Any) -> int:
+    silence_loggers()
     stderr = Filter()
     stop = Stop(stderr.mute)
     stop.install()

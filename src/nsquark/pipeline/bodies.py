@@ -60,6 +60,8 @@ def _sampled(spark: SparkSession, topic: str, options: Sql) -> StructType | None
         bodies = [row["value"] for row in rows.collect()]
     except Exception as error:  # no such topic, no nsqd, no log
         raise StartError(f"--sample: topic {topic!r} cannot be looked at: {one_line(error)}") from None
+    if not bodies:  # to go on without its fields would be for ever
+        raise StartError(f"--sample: topic {topic!r} has no messages to look at: give its --schema")
     schema = spark.read.json(spark.sparkContext.parallelize(bodies)).schema
     fields = [field for field in schema.fields if field.name != _CORRUPT]
     if not fields:

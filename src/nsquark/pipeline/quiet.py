@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,18 @@ _NOISE: Final = (
 # How the traceback of a worker ends whose Spark has gone, and what stands between two of them.
 _GONE: Final = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 _LINK: Final = b"During handling of the above exception"
+
+
+# They log errors that are raised as well.
+_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+def silence_loggers() -> None:
+    """Of PySpark, in this process. Whoever gets their errors tells of them."""
+    from pyspark.logger import PySparkLogger
+
+    for logger in (logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _LOGGERS)):
+        logger.setLevel(logging.CRITICAL + 1)
 
 
 class Filter:
