@@ -45,7 +45,12 @@ def test_topics_become_files_by_topic_date_and_hour(
         assert row["nsqd"] == broker.tcp_address
     assert [json.loads(line)["messages"] for line in progress.read_text().splitlines()] == [110]
     assert broker.depth("t", "nsq_to_spark_archive") == 0
-    # a second run goes on where the first one was
+    # as after a crash that came before Spark noted the batch: it is replayed
+    for name in ("0", ".0.crc"):
+        (tmp_path / "out.checkpoint" / "commits" / name).unlink()
+    archive(spark, broker, out, "--topic=t", "--topic=u")
+    assert values(out) == numbered(110)
+    # a further run goes on where the others were
     broker.publish("t", numbered(5, 110))
     assert archive(spark, broker, out, "--topic=t", "--topic=u") == 5
     assert values(out) == numbered(115)

@@ -37,8 +37,10 @@ def test_copies_grow_with_the_logarithm() -> None:
     assert copied < 1000 * 10
 
 
-def test_an_hour_is_over_when_late_messages_have_come_too() -> None:
+def test_an_hour_or_day_is_over_when_late_messages_have_come_too() -> None:
     folder = "topic=t/date=2024-05-01/hour=12"
     assert not is_over(folder, datetime(2024, 5, 1, 13, 5, tzinfo=UTC))
     assert is_over(folder, datetime(2024, 5, 1, 13, 10, tzinfo=UTC))
+    assert not is_over("date=2024-05-01", datetime(2024, 5, 2, 0, 5, tzinfo=UTC))
+    assert is_over("date=2024-05-01", datetime(2024, 5, 2, 0, 10, tzinfo=UTC))
     assert not is_over("elsewhere", datetime(2024, 5, 1, 13, 10, tzinfo=UTC))

@@ -31,6 +31,11 @@ def test_a_field_of_the_body_tells_orders_apart(spark: SparkSession, broker: Bro
     assert dedupe(spark, broker, *flags) == 5
     broker.publish("t", [order(2, again=True), order(3)])
     assert dedupe(spark, broker, *flags) == 2
+    # as after a crash that came before Spark noted the batch: it is replayed, and known to nsqd
+    last = max((tmp_path / "c" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+    dedupe(spark, broker, *flags)
     found = bodies(spark, broker, "once")
     assert sorted(json.loads(body)["order"]["id"] for body in found if body != b"no JSON") == [1, 2, 3]
     # what has no such field is nobody's duplicate

@@ -22,13 +22,14 @@ from .exact_files import ExactFiles, spark_path, suffix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
 
-# How long after its end an hour may still get messages that were accepted in it.
+# How long after its end an hour or day may still get messages that were accepted in it.
 _GRACE: Final = timedelta(minutes=10)
 _GLOB = re.compile(r"[][{}*?\\]")  # Spark looks for patterns where it reads
-_HOUR = re.compile(r".*date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
+_FOLDER = re.compile(r"(?:.*/)?date=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?")
 
 
 def choose(sizes: dict[str, int], least: int, large: int) -> list[str]:
@@ -49,18 +50,20 @@ def choose(sizes: dict[str, int], least: int, large: int) -> list[str]:
 
 
 def is_over(folder: str, now: datetime) -> bool:
-    """Whether the hour that a folder is named by will get no more messages in the order of things."""
-    found = _HOUR.fullmatch(folder)
+    """Whether the hour or day that a folder is named by gets no more messages in the order of things."""
+    found = _FOLDER.fullmatch(folder)
     if found is None:
         return False
-    begin = datetime.strptime(f"{found[1]} {found[2]}", "%Y-%m-%d %H").replace(tzinfo=UTC)
-    return now >= begin + timedelta(hours=1) + _GRACE
+    begin = datetime.strptime(f"{found[1]} {found[2] or '00'}", "%Y-%m-%d %H").replace(tzinfo=UTC)
+    return now >= begin + timedelta(hours=1 if found[2] else 24) + _GRACE
 
 
 class Compactor:
     """Merges what an ExactFiles has written, in the pauses of its query."""
 
-    def __init__(self, files: ExactFiles, schema: str, order: Sequence[str], least: int, large: int) -> None:
+    def __init__(
+        self, files: ExactFiles, schema: str | StructType, order: Sequence[str], least: int, large: int
+    ) -> None:
         self._files = files
         self._schema = schema
         self._order = order

@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from . import delivery
-from .exact_files import ExactFiles
-from .layout import PARTITIONS, by_hour, columns
+from .file_output import FileOutput
+from .layout import ORDER, PARTITIONS, by_hour, columns
 from .running import Stop, read_stream, run_query
 from .subcommands import Dedupe
 
@@ -20,18 +20,11 @@ def run(spark: SparkSession, options: Dedupe, stop: Stop) -> int:
     if options.publish:
         publish = delivery.publisher(delivery.choose(options), delivery.app_of(Path(options.checkpoint)))
         return run_query(rows.select("value").writeStream.foreachBatch(publish), options, "dedupe", stop)
-    files = ExactFiles(
-        Path(options.output), Path(options.checkpoint), options.format, PARTITIONS, options.format_opt
-    )
-    files.open()
-
-    def write(batch_rows: DataFrame, batch: int) -> None:
-        files.write(batch_rows, batch)
-
-    try:
-        return run_query(by_hour(rows).writeStream.foreachBatch(write), options, "dedupe", stop)
-    finally:
-        files.close()
+    with FileOutput(options, options.checkpoint, columns(), PARTITIONS, ORDER, stop) as output:
+        messages = run_query(by_hour(rows).writeStream.foreachBatch(output.write), options, "dedupe", stop)
+        if options.available_now:
+            output.merge_all(spark)
+        return messages
 
 
 def distinct(rows: DataFrame, options: Dedupe) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
 from nsquark.spark.options import parse_stream_options
 
 from . import delivery
-from .exact_files import ExactFiles
+from .file_output import FileOutput
 from .options import stream_options
 from .retries import Watcher
 from .running import Stop, read_stream, run_query
@@ -32,36 +33,40 @@ _ACCURACY: Final = 1000  # of percentiles: a thousandth of the rank
 
 def run(spark: SparkSession, options: Rollup, stop: Stop) -> int:
     """Until the end; how many messages were read. Raises StartError and QueryFailed."""
-    checkpoint = Path(options.checkpoint)
-    outputs: list[Callable[[DataFrame, int], Any]] = []
-    files: ExactFiles | None = None
-    if options.publish:
-        publish = delivery.publisher(delivery.choose(options), delivery.app_of(checkpoint))
-        outputs.append(
-            lambda rows, batch: publish(rows.select(f.to_json(f.struct("*")).alias("value")), batch)
-        )
-    if options.output:
-        files = ExactFiles(Path(options.output), checkpoint, options.format, (), options.format_opt)
-        files.open()
-        outputs.append(files.write)
+    columns = schema(options.percentile)
     kept = options.window + options.watermark + 3600.0
     source = parse_stream_options(stream_options(options))
-    try:
-        with Watcher(source, options.stats_interval, kept, time.time) as watcher:
+    outputs: list[Callable[[DataFrame, int], None]] = []
+    with contextlib.ExitStack() as stack:
+        if options.publish:
+            outputs.append(_publisher(options))
+        if options.output:
+            where = (options.checkpoint, columns, ("date",), ("window_start", "topic"))
+            files = stack.enter_context(FileOutput(options, *where, stop))
+            outputs.append(lambda rows, batch: files.write(_by_date(rows), batch))
+        watcher = stack.enter_context(Watcher(source, options.stats_interval, kept, time.time))
 
-            def write(windows: DataFrame, batch: int) -> None:
-                rows = [(*row, _share(watcher, options, row)) for row in windows.collect()]
-                whole = windows.sparkSession.createDataFrame(rows, schema(options.percentile))
-                for output in outputs:
-                    output(whole.coalesce(1), batch)
+        def write(windows: DataFrame, batch: int) -> None:
+            rows = [(*row, _share(watcher, options, row)) for row in windows.collect()]
+            whole = windows.sparkSession.createDataFrame(rows, columns).coalesce(1)
+            for output in outputs:
+                output(whole, batch)
 
-            windows = roll_up(
-                read_stream(spark, options, "value BINARY, topic STRING, timestamp TIMESTAMP"), options
-            )
-            return run_query(windows.writeStream.foreachBatch(write), options, "rollup", stop)
-    finally:
-        if files is not None:
-            files.close()
+        rows = read_stream(spark, options, "value BINARY, topic STRING, timestamp TIMESTAMP")
+        writer = roll_up(rows, options).writeStream.foreachBatch(write)
+        messages = run_query(writer, options, "rollup", stop)
+        if options.output and options.available_now:
+            files.merge_all(spark)
+        return messages
+
+
+def _publisher(options: Rollup) -> Callable[[DataFrame, int], None]:
+    publish = delivery.publisher(delivery.choose(options), delivery.app_of(Path(options.checkpoint)))
+    return lambda rows, batch: publish(rows.select(f.to_json(f.struct("*")).alias("value")), batch)
+
+
+def _by_date(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("date", f.date_format("window_start", "yyyy-MM-dd"))
 
 
 def roll_up(rows: DataFrame, options: Rollup) -> DataFrame:

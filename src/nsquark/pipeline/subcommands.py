@@ -44,14 +44,27 @@ class Files(Common):
 
 
 @dataclass(repr=False, eq=False)
-class Archive(Streaming, Files):
+class MergedFiles(Files):
+    """Of those whose files lie in folders by date."""
+
+    compact: bool = flag(BOOL, True, "merge small files")
+    compact_min_files: int = flag(INT, 8, "merge so many small files of an hour or day that is not over")
+    compact_file_size: int = flag(INT, 128 << 20, "files of so many bytes are large enough")
+
+
+def _check_merging(options: MergedFiles) -> None:
+    if options.compact_min_files < 2:
+        raise refuse("compact-min-files", f"{options.compact_min_files} is not at least 2")
+    if options.compact_file_size < 1:
+        raise refuse("compact-file-size", f"{options.compact_file_size} is not at least 1")
+
+
+@dataclass(repr=False, eq=False)
+class Archive(Streaming, MergedFiles):
     exact_files: bool = flag(
         BOOL, True, "files that are exact for everybody who lists them; false: Spark's own file sink"
     )
     value_type: str = flag(STRING, BINARY, "what bodies are in the files: binary or string")
-    compact: bool = flag(BOOL, True, "merge small files")
-    compact_min_files: int = flag(INT, 8, "merge so many small files of an hour that is not over")
-    compact_file_size: int = flag(INT, 128 << 20, "files of so many bytes are large enough")
 
 
 def check_archive(options: Archive) -> None:
@@ -59,10 +72,7 @@ def check_archive(options: Archive) -> None:
     _need_output(options)
     if options.value_type not in (BINARY, TEXT):
         raise refuse("value-type", f"{options.value_type!r} is neither {BINARY} nor {TEXT}")
-    if options.compact_min_files < 2:
-        raise refuse("compact-min-files", f"{options.compact_min_files} is not at least 2")
-    if options.compact_file_size < 1:
-        raise refuse("compact-file-size", f"{options.compact_file_size} is not at least 1")
+    _check_merging(options)
     if options.exact_files:
         _local_output(options)
     _fill_in(options, "archive", options.output)
@@ -111,7 +121,7 @@ def check_replay(options: Replay) -> None:
 
 
 @dataclass(repr=False, eq=False)
-class Rollup(Streaming, Files, Publishing):
+class Rollup(Streaming, MergedFiles, Publishing):
     window: float = flag(DURATION, 60.0, "the length of a window")
     watermark: float = flag(DURATION, 60.0, "how late a message may be and still count")
     percentile: list[float] = flag(
@@ -122,6 +132,7 @@ class Rollup(Streaming, Files, Publishing):
 
 def check_rollup(options: Rollup) -> None:
     check_reading(options)
+    _check_merging(options)
     check_publishing(options)
     if not options.output and not options.publish:
         raise refuse("output", "missing: give it, or --publish, or both")
@@ -137,13 +148,14 @@ def check_rollup(options: Rollup) -> None:
 
 
 @dataclass(repr=False, eq=False)
-class Dedupe(Streaming, Files, Publishing):
+class Dedupe(Streaming, MergedFiles, Publishing):
     by: str = flag(STRING, "id", "what tells a message: id, body, or a JSON path such as $.order.id")
     within: float = flag(DURATION, 600.0, "how much later than the first one a duplicate may come")
 
 
 def check_dedupe(options: Dedupe) -> None:
     check_reading(options)
+    _check_merging(options)
     check_publishing(options)
     if options.by not in ("id", "body") and not options.by.startswith("$"):
         raise refuse("by", f"{options.by!r} is neither id nor body nor a JSON path such as $.order.id")
