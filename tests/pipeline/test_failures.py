@@ -17,5 +17,12 @@ def test_an_error_of_spark_is_its_first_line() -> None:
     assert one_line(error) == "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found."
 
 
+def test_an_error_of_java_is_what_comes_after_its_method() -> None:
+    text = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: Could not parse Master URL: 'locl'
+\tat org.apache.spark.SparkContext"""
+    assert one_line(Exception(text)) == "Could not parse Master URL: 'locl'"
+
+
 def test_what_says_nothing_is_named() -> None:
     assert one_line(KeyError()) == "KeyError"

@@ -56,6 +56,8 @@ def options_of(*arguments: str) -> Archive:
         (["rollup", NSQD, "--topic=t", "--output=o", "--percentile=1.5"], "--percentile: 1.5 is not between"),
         (["dedupe", NSQD, "--topic=t", "--output=o", "--by=sender"], "--by: 'sender' is neither id nor body"),
         (["dedupe", NSQD, "--topic=t", "--publish=t"], "--publish: 't' is read, too"),
+        (["dedupe", NSQD, "--topic-pattern=t.*", "--publish=tt"], "--publish: 'tt' is read, too: it matches"),
+        (["rollup", NSQD, "--topic-pattern=(", "--publish=tt"], "--topic-pattern: '(' is no regular expr"),
         (["dedupe", NSQD, "--topic=t"], "--publish: one of --publish and --output"),
         (
             ["dedupe", NSQD, "--topic=t", "--publish=u", "--publish-delivery=twice"],

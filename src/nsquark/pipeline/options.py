@@ -185,6 +185,15 @@ class Publishing(Common):
     )
 
 
+def publishes_elsewhere(options: Publishing) -> bool:
+    """Not to the nsqds that are read from."""
+    return bool(
+        options.publish_nsqd_http_address
+        or options.publish_nsqd_tcp_address
+        or options.publish_lookupd_http_address
+    )
+
+
 def sink_options(options: Publishing) -> dict[str, str]:
     """Without the mode of delivery, which only a look at the nsqd can tell."""
     given = {
@@ -192,7 +201,7 @@ def sink_options(options: Publishing) -> dict[str, str]:
         "nsqd.tcp.addresses": ",".join(options.publish_nsqd_tcp_address),
         "lookupd.http.addresses": ",".join(options.publish_lookupd_http_address),
     }
-    if any(given.values()):
+    if publishes_elsewhere(options):
         given |= access_options(options)
     else:
         given = connection_options(options)

@@ -129,24 +129,24 @@ def _messages(rows: DataFrame, stop: Stop) -> Iterator[Message]:
 class _Telling:
     """A line now and then, and JSON if that is wanted."""
 
-    def __init__(self, path: str, before: int) -> None:
+    def __init__(self, path: str, messages: int) -> None:
         self._out = open_json(path)
-        self._before = before  # messages of earlier runs
-        self._began = self._told = time.monotonic()
+        self._messages = messages  # at the last line
+        self._told = time.monotonic()
 
     def tell(self, state: State) -> None:
-        now = time.monotonic()
-        if now - self._told >= _BETWEEN_LINES:
-            self._told = now
-            self._say(state, now)
+        if time.monotonic() - self._told >= _BETWEEN_LINES:
+            self._say(state)
 
     def end(self, state: State) -> None:
-        self._say(state, time.monotonic())
+        self._say(state)
         if self._out is not None and self._out is not sys.stdout:
             self._out.close()
 
-    def _say(self, state: State, now: float) -> None:
-        rate = (state.messages - self._before) / max(0.001, now - self._began)
+    def _say(self, state: State) -> None:
+        now = time.monotonic()
+        rate = (state.messages - self._messages) / max(0.001, now - self._told)
+        self._told, self._messages = now, state.messages
         at = state.last[0] if state.last else "the beginning"
         logger.info("replay: %d messages, %.0f/s, at %s", state.messages, rate, at)
         if self._out is not None:

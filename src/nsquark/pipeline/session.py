@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from nsquark.flags import StartError
 
+from .failures import one_line
 from .options import Common
 from .quiet import Filter
 
@@ -46,8 +47,7 @@ def start(options: Common, name: str, stderr: Filter) -> SparkSession:
         with stderr.in_place_of_stderr():
             return builder.getOrCreate()
     except Exception as error:  # Py4J's, Spark's, or what became of a JVM that did not start
-        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise StartError(f"Spark did not start with --master {options.master!r}: {text}") from None
+        raise StartError(f"Spark did not start with --master {options.master!r}: {one_line(error)}") from None
 
 
 def settings(options: Common) -> dict[str, str]:

@@ -7,6 +7,7 @@ Nothing here needs Spark, so a mistake on the command line is told at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from .options import (
     check_publishing,
     check_reading,
     local_path,
+    publishes_elsewhere,
     refuse,
 )
 
@@ -101,10 +103,7 @@ def check_replay(options: Replay) -> None:
                 raise refuse(name.replace("_", "-"), "not with --archive, which is replayed by times")
     else:
         check_reading(options)
-    if not any(
-        (options.publish_nsqd_http_address, options.publish_nsqd_tcp_address,
-         options.publish_lookupd_http_address)
-    ):  # fmt: skip
+    if not publishes_elsewhere(options):
         check_addresses(options)
     if bool(options.publish) == options.original_topics:
         raise refuse("publish", "one of --publish and --original-topics says where to")
@@ -136,6 +135,7 @@ def check_rollup(options: Rollup) -> None:
     check_publishing(options)
     if not options.output and not options.publish:
         raise refuse("output", "missing: give it, or --publish, or both")
+    _check_no_circle(options, options)
     if options.output:
         _local_output(options)
     for name, least in (("window", 1.0), ("watermark", 0.0), ("stats_interval", 0.1)):
@@ -144,6 +144,7 @@ def check_rollup(options: Rollup) -> None:
     for percentile in options.percentile:
         if not 0 < percentile < 1:
             raise refuse("percentile", f"{percentile:g} is not between 0 and 1")
+    options.percentile = sorted(set(options.percentile))
     _fill_in(options, "rollup", options.output)
 
 
@@ -163,8 +164,7 @@ def check_dedupe(options: Dedupe) -> None:
         raise refuse("within", f"{options.within:g} s is less than a second")
     if bool(options.output) == bool(options.publish):
         raise refuse("publish", "one of --publish and --output says where to")
-    if options.publish in options.topic:
-        raise refuse("publish", f"{options.publish!r} is read, too")
+    _check_no_circle(options, options)
     if options.output:
         _local_output(options)
     _fill_in(options, "dedupe", options.output)
@@ -197,6 +197,7 @@ def check_sql(options: Sql) -> None:
         raise refuse("output-mode", f"{options.output_mode!r} is none of append, update, complete")
     if options.output and options.publish:
         raise refuse("publish", "--output is given too")
+    _check_no_circle(options, options)
     if options.output and options.output_mode != "append":
         raise refuse("output-mode", f"{options.output_mode!r} cannot go to files, which are never changed")
     if options.sample < 0:
@@ -204,6 +205,23 @@ def check_sql(options: Sql) -> None:
     if options.output:
         _local_output(options)
     _fill_in(options, "sql", options.output, options.file)
+
+
+def _check_no_circle(reading: Reading, publishing: Publishing) -> None:
+    """What is published must not come in again."""
+    topic = publishing.publish
+    if not topic or publishes_elsewhere(publishing):
+        return
+    if topic in reading.topic:
+        raise refuse("publish", f"{topic!r} is read, too")
+    try:
+        matches = bool(reading.topic_pattern and re.fullmatch(reading.topic_pattern, topic))
+    except re.error as error:
+        raise refuse(
+            "topic-pattern", f"{reading.topic_pattern!r} is no regular expression: {error}"
+        ) from None
+    if matches:
+        raise refuse("publish", f"{topic!r} is read, too: it matches --topic-pattern")
 
 
 def _need_output(options: Files) -> None:
