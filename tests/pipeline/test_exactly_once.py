@@ -113,3 +113,19 @@ def test_a_signal_ends_it_well(broker: Broker, tmp_path: Path, signum: signal.Si
     seen = numbers(tmp_path)
     assert max(seen.values()) == 1
     assert seen.keys() == set(range(len(seen)))
+
+
+@pytest.mark.timeout(180)
+def test_a_replay_that_is_killed_goes_on_where_it_was(broker: Broker, tmp_path: Path) -> None:
+    broker.publish("t", [b"%d" % number for number in range(1000)])
+    where = (f"--nsqd-http-address={broker.http_address}", f"--checkpoint={tmp_path / 'checkpoint'}")
+    with Command(
+        "replay", *where, "--topic=t", "--publish=back", "--rate=250", "--progress-json=-"
+    ) as command:
+        assert command.wait_for_line(), command.stderr
+        time.sleep(random.random())  # somewhere in the four seconds that it takes
+    assert 0 < broker.log("back")["next"] < 1000
+    with Command("replay", *where, "--topic=t", "--publish=back") as command:
+        assert command.wait() == 0, command.stderr
+    messages = broker.ask("GET", "/topic/peek?topic=back&from=0&limit=1000")["messages"]
+    assert [int(message["body"]) for message in messages] == list(range(1000))
