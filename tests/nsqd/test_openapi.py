@@ -24,7 +24,7 @@ from tests.nsqd.api import running
 DESCRIPTION = yaml.safe_load(http_api.OPENAPI.read_text())
 CONFIG = {"generation": {"max-examples": 10, "deterministic": True, "database": "none"}}
 # Whether they accept a body depends on what no schema of a body can say.
-MORE_THAN_A_SCHEMA = {"/mpub", "/mput", "/config/{opt}", "/staged/put", "/staged/publish"}
+MORE_THAN_A_SCHEMA = {"/mpub", "/mput", "/config/{opt}", "/staged/put", "/staged/prepare", "/staged/publish"}
 
 schema = schemathesis.openapi.from_dict(DESCRIPTION, config=SchemathesisConfig.from_dict(CONFIG))
 

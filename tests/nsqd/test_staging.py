@@ -19,6 +19,14 @@ def mpub_body(bodies: Sequence[bytes]) -> bytes:
     return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(each)) + each for each in bodies)
 
 
+def named(wanted: Sequence[tuple[int, str, int]], note: str = "") -> bytes:
+    partitions = [
+        {"partition": partition, "attempt": attempt, "messages": messages}
+        for partition, attempt, messages in wanted
+    ]
+    return json.dumps({"partitions": partitions, **({"note": note} if note else {})}).encode()
+
+
 class App:
     """An application as its tasks and its driver see nsqd."""
 
@@ -44,13 +52,12 @@ class App:
         query = f"batch={batch}&partition={partition}&attempt={attempt}&seq={seq}&topic={topic}{more}"
         return await self.ask(f"/staged/put?app={self.name}&{query}", mpub_body(bodies))
 
-    async def publish(self, batch: int, *wanted: tuple[int, str, int]) -> tuple[int, Any]:
-        partitions = [
-            {"partition": partition, "attempt": attempt, "messages": messages}
-            for partition, attempt, messages in wanted
-        ]
-        body = json.dumps({"partitions": partitions}).encode()
-        return await self.ask(f"/staged/publish?app={self.name}&batch={batch}", body)
+    async def publish(self, batch: int, *wanted: tuple[int, str, int], note: str = "") -> tuple[int, Any]:
+        return await self.ask(f"/staged/publish?app={self.name}&batch={batch}", named(wanted, note))
+
+    async def prepare(self, batch: int, *wanted: tuple[int, str, int], home: str = "n1") -> tuple[int, Any]:
+        query = f"app={self.name}&batch={batch}&home={home}&home_url=http://{home}:4151"
+        return await self.ask(f"/staged/prepare?{query}", named(wanted))
 
     async def published(self, batch: int, bodies: Sequence[bytes]) -> None:
         assert await self.put(batch, bodies) == (200, {"known": False})
@@ -86,18 +93,25 @@ async def test_a_batch_is_published_as_a_whole_and_once(tmp_path: Path) -> None:
         assert "t" not in api.broker.topics
         status, answer = await app.publish(5, (1, "b", 1), (0, "a", 3))
         assert status == 200
-        assert answer == {"known": False, "batch": 5, "messages": 4, "topics": {"t": 3, "u": 1}}
+        assert answer == {"known": False, "batch": 5, "messages": 4, "topics": {"t": 3, "u": 1}, "note": ""}
         # again, with other stages even: it is what it was
         assert await app.publish(5, (0, "z", 9)) == (200, {**answer, "known": True})
         assert await app.put(5, [b"late"], partition=1, attempt="slow", seq=1) == (200, {"known": True})
         assert await app.publish(3) == (
             200,
-            {"known": True, "batch": 3, "messages": None, "topics": None},
+            {"known": True, "batch": 3, "messages": None, "topics": None, "note": ""},
         )
         assert await bodies_of(api, "t", 3) == [b"1", b"2", b"4"]
         assert await bodies_of(api, "u", 1) == [b"3"]
         listed = await app.listed()
-        assert listed == {"app": "app", "last_batch": 5, "publishing_batch": None, "batches": []}
+        assert listed == {
+            "app": "app",
+            "last_batch": 5,
+            "publishing_batch": None,
+            "prepared_batch": None,
+            "home": None,
+            "batches": [],
+        }
         assert api.broker.staging.bytes == api.broker.staging.stages == 0
 
 
@@ -127,7 +141,10 @@ async def test_only_what_was_meant_is_published(tmp_path: Path) -> None:
         assert (await app.publish(1, (0, "a", 0)))[1]["messages"] == 0
         # nor has an empty batch
         status, answer = await app.publish(2)
-        assert (status, answer) == (200, {"known": False, "batch": 2, "messages": 0, "topics": {}})
+        assert (status, answer) == (
+            200,
+            {"known": False, "batch": 2, "messages": 0, "topics": {}, "note": ""},
+        )
 
 
 async def test_deferred_messages_wait_from_the_publish_on(tmp_path: Path) -> None:
@@ -194,6 +211,64 @@ async def test_what_is_abandoned_expires(tmp_path: Path) -> None:
         api.broker.staging.sweep(time.time() + 1100)
         assert await app.listed() is None
     assert not [path for path in (tmp_path / "staged").iterdir() if not path.name.startswith(".deleted")]
+
+
+async def test_what_is_prepared_is_kept_longer(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        app = App(api)
+        assert await app.prepare(0, (0, "a", 1)) == (404, {"message": "STAGE_NOT_FOUND"})
+        await app.put(0, [b"1"])
+        assert await app.prepare(0, (0, "a", 2)) == (409, {"message": "STAGE_INCOMPLETE"})
+        assert await app.prepare(0, (0, "a", 1)) == (200, {"known": False})
+        await app.put(1, [b"2"])
+        now = time.time()
+        options = api.broker.options
+        api.broker.staging.sweep(now + options.staged_timeout + 60)
+        assert [each["batch"] for each in (await app.listed())["batches"]] == [0]
+    async with running(tmp_path) as api:  # a restart has not forgotten it
+        app = App(api)
+        assert (await app.listed())["prepared_batch"] == 0
+        api.broker.staging.sweep(now + options.staged_timeout + 60)
+        assert (await app.publish(0, (0, "a", 1)))[1]["messages"] == 1
+        assert (await app.listed())["prepared_batch"] is None
+        assert await app.prepare(0, (0, "b", 1)) == (200, {"known": True})
+        await app.put(1, [b"2"])
+        assert (await app.prepare(1, (0, "a", 1)))[0] == 200
+        api.broker.staging.sweep(now + options.staged_app_timeout + 60)
+        assert await app.listed() is None
+
+
+async def test_an_application_has_one_home(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        app = App(api)
+        assert await app.prepare(3) == (200, {"known": False})
+        assert await app.prepare(3, home="n2") == (409, {"message": "HOME_DIFFERS"})
+    async with running(tmp_path) as api:
+        app = App(api)
+        assert (await app.listed())["home"] == {"node": "n1", "url": "http://n1:4151"}
+        assert await app.prepare(4, home="n2") == (409, {"message": "HOME_DIFFERS"})
+        for query in ("home=&home_url=http://n", "home=n&home_url=file:///etc"):
+            assert (await app.ask(f"/staged/prepare?app=app&batch=0&{query}", named(())))[0] == 400
+
+
+async def test_a_note_comes_back_with_its_batch(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        app = App(api)
+        await app.put(0, [b"1"])
+        assert (await app.publish(0, (0, "a", 1), note="so be it"))[1]["note"] == "so be it"
+        assert (await app.publish(0, note="otherwise"))[1]["note"] == "so be it"
+    async with running(tmp_path) as api:
+        app = App(api)
+        assert (await app.publish(0))[1]["note"] == "so be it"
+        assert (await app.publish(1, note="next"))[1] == {
+            "known": False,
+            "batch": 1,
+            "messages": 0,
+            "topics": {},
+            "note": "next",
+        }
+        assert (await app.publish(0))[1]["note"] == ""
+        assert (await app.ask("/staged/publish?app=app&batch=2", b'{"partitions":[],"note":7}'))[0] == 400
 
 
 async def test_what_may_be_staged_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

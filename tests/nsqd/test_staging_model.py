@@ -18,7 +18,8 @@ from nsquark.log import Cursor
 from nsquark.nsqd import publication, staging
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.options import Options
-from nsquark.nsqd.staging import Published, StagingError, Wanted
+from nsquark.nsqd.staged_app import Published, Wanted
+from nsquark.nsqd.staging import StagingError
 from nsquark.nsqd.syncer import Syncer
 from nsquark.nsqd.topic import Topic
 from tests.nsqd.test_staging import mpub_body

@@ -1,8 +1,9 @@
 """A program with a streaming query: topic `t` into topic `out`, exactly once. Made to be killed at any time.
 
-    python copy_driver.py NSQD_HTTP_ADDRESS FOLDER run       until it is killed; its tasks die now and then
-    python copy_driver.py NSQD_HTTP_ADDRESS FOLDER finish    all there is; then FOLDER/values has a line a row
+    python copy_driver.py ADDRESSES FOLDER run       until it is killed; its tasks die now and then
+    python copy_driver.py ADDRESSES FOLDER finish    all there is; then FOLDER/values has a line a row
 
+Reads from the first of the nsqds (HTTP addresses, separated by commas) and writes to all of them.
 Says `batch N` on stdout when batch N is over.
 """
 
@@ -28,23 +29,23 @@ def perilous(value: bytes) -> bytes:
     return value
 
 
-def main(address: str, folder: Path, what: str) -> None:
+def main(addresses: str, folder: Path, what: str) -> None:
     spark = new_session("driver", "local[2,8]", folder / "spark")
     spark.streams.addListener(Speaker())
     source = {
-        "nsqd.http.addresses": address,
+        "nsqd.http.addresses": addresses.partition(",")[0],
         "subscribe": "t",
         "channel": "copy",
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "400" if what == "run" else "20000",
-        "minPartitions": "2",
+        "minPartitions": "3",
         "fetchBytes": "4096",
     }
     rows = spark.readStream.format("nsq").options(**source).load().select("value")
     if what == "run":
         rows = rows.select(udf(perilous, "BINARY")("value").alias("value"))
     sink = {
-        "nsqd.http.addresses": address,
+        "nsqd.http.addresses": addresses,
         "topic": "out",
         "deliveryMode": "exactlyOnce",
         "bodyBytes": "500",
@@ -54,7 +55,7 @@ def main(address: str, folder: Path, what: str) -> None:
     if what == "run":
         writer.start().awaitTermination()
     writer.trigger(availableNow=True).start().awaitTermination()
-    out = spark.read.format("nsq").option("nsqd.http.addresses", address).option("subscribe", "out").load()
+    out = spark.read.format("nsq").option("nsqd.http.addresses", addresses).option("subscribe", "out").load()
     lines = [f"{bytes(row['value']).decode()} {row['id']}\n" for row in out.collect()]
     (folder / "values").write_text("".join(lines))
     spark.stop()

@@ -87,10 +87,10 @@ class OrdinaryConsumer(threading.Thread):
 
 
 class Driver:
-    def __init__(self, broker: Broker, folder: Path, what: str, program: Path = DRIVER) -> None:
+    def __init__(self, addresses: str, folder: Path, what: str, program: Path = DRIVER) -> None:
         self._errors = (folder / "stderr").open("a")
         self.process = subprocess.Popen(
-            [sys.executable, str(program), broker.http_address, str(folder), what],
+            [sys.executable, str(program), addresses, str(folder), what],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -116,20 +116,20 @@ class Driver:
         self._errors.close()
 
 
-def started(broker: Broker, folder: Path) -> Driver:
+def started(addresses: str, folder: Path, program: Path = DRIVER) -> Driver:
     """One that has done a batch. On a busy machine Spark may give up waiting for its own Python processes
     (ten seconds), so it may take more than one."""
     for _ in range(3):
-        driver = Driver(broker, folder, "run")
+        driver = Driver(addresses, folder, "run", program)
         if driver.wait_for_batches(1):
             return driver
         driver.kill()
     raise AssertionError((folder / "stderr").read_text())
 
 
-def finish(broker: Broker, folder: Path) -> None:
+def finish(addresses: str, folder: Path, program: Path = DRIVER) -> None:
     for _ in range(3):
-        driver = Driver(broker, folder, "finish")
+        driver = Driver(addresses, folder, "finish", program)
         try:
             if driver.process.wait(100) == 0:
                 return
@@ -166,7 +166,7 @@ def test_every_message_is_in_the_files_exactly_once(broker: Broker, tmp_path: Pa
     consumer.start()
     try:
         for number in range(ROUNDS):
-            driver = started(broker, tmp_path)
+            driver = started(broker.http_address, tmp_path)
             try:
                 if number % 2 == 0:
                     broker.kill()
@@ -178,7 +178,7 @@ def test_every_message_is_in_the_files_exactly_once(broker: Broker, tmp_path: Pa
     finally:
         publisher.stop()
     try:
-        finish(broker, tmp_path)
+        finish(broker.http_address, tmp_path)
     finally:
         consumer.stop()
     lines = (tmp_path / "values").read_text().split("\n")[:-1]

@@ -9,8 +9,9 @@ import pytest
 
 from nsquark.spark.errors import Unreachable
 from nsquark.spark.options import Addresses
-from nsquark.spark.publishing import Publisher, PublishRefused, find_nsqds
+from nsquark.spark.publishing import Publisher, PublishRefused
 from nsquark.spark.sink_options import SinkOptions
+from nsquark.spark.targets import find_http, find_tcp
 from tests.daemon import Nsqlookupd, mpub
 from tests.spark.broker import Broker
 
@@ -88,17 +89,24 @@ def test_what_nsqd_does_not_take_is_not_sent_again(tmp_path: Path) -> None:
 
 
 def test_nsqds_are_found_by_what_is_given(broker: Broker, tmp_path: Path) -> None:
-    assert find_nsqds(Addresses(nsqd_tcp=("a:1", "b:2"))) == ["a:1", "b:2"]
-    assert find_nsqds(Addresses(nsqd_http=(f"http://{broker.http_address}", f"http://{NOBODY}"))) == [
+    here, nowhere = f"http://{broker.http_address}", f"http://{NOBODY}"
+    assert find_http(Addresses(nsqd_http=(nowhere, here))) == (sorted([here, nowhere]), [])
+    urls, problems = find_http(Addresses(nsqd_tcp=(NOBODY, broker.tcp_address)))
+    assert urls == [here]
+    assert len(problems) == 1
+    assert NOBODY in problems[0]
+    assert find_tcp(Addresses(nsqd_tcp=("a:1", "b:2"))) == ["a:1", "b:2"]
+    assert find_tcp(Addresses(nsqd_http=(f"http://{broker.http_address}", f"http://{NOBODY}"))) == [
         broker.tcp_address
     ]
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
-        find_nsqds(Addresses(nsqd_http=(f"http://{NOBODY}",)))
+        find_tcp(Addresses(nsqd_http=(f"http://{NOBODY}",)))
     with Nsqlookupd().start() as lookupd:
         addresses = Addresses(lookupd=(f"http://{lookupd.http_address}",))
         with pytest.raises(Unreachable, match="no nsqd is known"):
-            find_nsqds(addresses)
+            find_tcp(addresses)
         flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
         with Broker(tmp_path / "registered", flag).start() as registered:
             registered.wait_for_line(r"LOOKUPD\(.*\): peer is")
-            assert find_nsqds(addresses) == [registered.tcp_address]
+            assert find_tcp(addresses) == [registered.tcp_address]
+            assert find_http(addresses) == ([f"http://{registered.http_address}"], [])

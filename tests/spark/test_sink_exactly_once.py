@@ -1,7 +1,7 @@
-"""The sink exactly once, whatever is killed: a topic is copied to another one, and the copy is exact.
+"""The sink exactly once, whatever is killed: a topic is copied to three nsqds, and the copy is exact.
 
 The program (copy_driver.py) is killed at random with its JVM and its workers, single tasks die in the midst
-of their rows, nsqd is killed and restarted. NSQUARK_SPARK_ROUNDS says how often.
+of their rows, nsqds are killed and restarted. NSQUARK_SPARK_ROUNDS says how often.
 """
 
 from __future__ import annotations
@@ -14,41 +14,47 @@ from pathlib import Path
 import pytest
 
 from tests.spark.broker import Broker
-from tests.spark.test_exactly_once import ROUNDS, Driver, Publisher
+from tests.spark.test_exactly_once import ROUNDS, Publisher, finish, started
 
 PROGRAM = Path(__file__).with_name("copy_driver.py")
 
 
-@pytest.mark.timeout(120 + 60 * ROUNDS)
+@pytest.mark.timeout(180 + 60 * ROUNDS)
 def test_every_message_is_copied_exactly_once(tmp_path: Path) -> None:
     # kept whatever has been read, so that the end can be compared with the beginning
-    with Broker(tmp_path / "data", "--retention-time=1h").start() as broker:
-        broker.ask("POST", "/topic/create?topic=t")
-        broker.ask("POST", "/topic/create?topic=out")
-        publisher = Publisher(broker)
+    brokers = [
+        Broker(tmp_path / f"data{number}", "--retention-time=1h", f"--node-id={number}").start()
+        for number in range(3)
+    ]
+    addresses = ",".join(each.http_address for each in brokers)
+    try:
+        brokers[0].ask("POST", "/topic/create?topic=t")
+        for broker in brokers:
+            broker.ask("POST", "/topic/create?topic=out")
+        publisher = Publisher(brokers[0])
         publisher.start()
         try:
-            for number in range(ROUNDS):
-                driver = Driver(broker, tmp_path, "run", PROGRAM)
+            for _ in range(ROUNDS):
+                driver = started(addresses, tmp_path, PROGRAM)
                 try:
-                    assert driver.wait_for_batches(1), (tmp_path / "stderr").read_text()
-                    if number % 2 == 0:
-                        time.sleep(random.random() * 0.3)  # somewhere in a batch
-                        broker.kill()
-                        broker.restart()
+                    time.sleep(random.random() * 0.3)  # somewhere in a batch
+                    broker = random.choice(brokers)
+                    broker.kill()
+                    broker.restart()
                     driver.wait_for_batches(random.randint(1, 4))
                     time.sleep(random.random() * 0.5)
                 finally:
                     driver.kill()
         finally:
             publisher.stop()
-        driver = Driver(broker, tmp_path, "finish", PROGRAM)
-        try:
-            assert driver.process.wait(100) == 0, (tmp_path / "stderr").read_text()
-        finally:
-            driver.kill()
-        (app,) = broker.ask("GET", "/staged")["apps"]
-        assert app["batches"] == []
+        finish(addresses, tmp_path, PROGRAM)
+        for broker in brokers:
+            (app,) = broker.ask("GET", "/staged")["apps"]
+            assert app["home"] is not None
+        assert all(broker.log("out")["next"] > 0 for broker in brokers)
+    finally:
+        for broker in brokers:
+            broker.kill()
     lines = (tmp_path / "values").read_text().split("\n")[:-1]
     rows = Counter(int(line.split()[0]) for line in lines)
     assert len(publisher.answered) > 500

@@ -51,16 +51,6 @@ def test_what_is_said_is_kept() -> None:
         ({**ONCE, "txnAppId": "a/b"}, {"value": "binary"}, "option 'txnAppId': 'a/b' is not"),
         ({**ONCE, "txnVersion": "1"}, {"value": "binary"}, "option 'txnVersion': needs 'txnAppId'"),
         ({**ONCE, "bodyBytes": "0"}, {"value": "binary"}, "option 'bodyBytes': '0' is not a number"),
-        (
-            {"lookupd.http.addresses": "127.0.0.1:4161", "topic": "t", "deliveryMode": "exactlyOnce"},
-            {"value": "binary"},
-            "option 'deliveryMode': exactlyOnce needs one nsqd, given by",
-        ),
-        (
-            {**ONCE, "nsqd.http.addresses": "127.0.0.1:1,127.0.0.1:2"},
-            {"value": "binary"},
-            "option 'deliveryMode': exactlyOnce needs one nsqd, and there are 2",
-        ),
     ],
 )
 def test_what_is_wrong_is_named(options: dict[str, str], columns: dict[str, str], problem: str) -> None:

@@ -1,4 +1,4 @@
-"""The routes of staged publishing: put, publish, abort, list. An addition to NSQ's API."""
+"""The routes of staged publishing: put, prepare, publish, abort, list. An addition to NSQ's API."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from nsquark.names import is_ephemeral, is_valid_name
 
 from .broker import Broker
 from .stage_file import BadStage
-from .staging import Published, Stage, StagingError, Wanted
+from .staged_app import Home, Published, Stage, Wanted
+from .staging import StagingError
 
 APP = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+URL = re.compile(r"https?://[!-~]{1,500}")
 MAX_NUMBER = (1 << 63) - 1
 MAX_PARTITION = (1 << 31) - 1
-MAX_PUBLISH_BODY = 2 << 20  # about 20,000 partitions
+MAX_PUBLISH_BODY = 4 << 20  # about 20,000 partitions, and a note
+MAX_NOTE = 2 << 20
 STORED = v1_json({"known": False})
 KNOWN = v1_json({"known": True})
 NOT_STORED = v1_error(503, "EXITING")
@@ -35,6 +38,7 @@ def add_staging_routes(table: Router, broker: Broker) -> None:
     max_body = broker.options.max_body_size
     table.add("POST", "/staged/put", api.put, max_body=max_body, logged=False, access="publish")
     # whoever may put has said where; these only name what was put
+    table.add("POST", "/staged/prepare", api.prepare, max_body=MAX_PUBLISH_BODY, access="known")
     table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY, access="known")
     table.add("POST", "/staged/abort", api.abort, access="known")
     table.add("GET", "/staged", api.listed, access="known")
@@ -82,11 +86,27 @@ class StagingApi:
         self._broker.unhealthy(str(error))
         return NOT_STORED
 
+    async def prepare(self, request: Request) -> Response:
+        app, batch = _app(request), _number(request, "batch")
+        home = Home(_argument(request, "home"), _argument(request, "home_url"))
+        if not ATTEMPT.fullmatch(home.node):
+            raise HttpError(400, "INVALID_HOME")
+        if not URL.fullmatch(home.url):
+            raise HttpError(400, "INVALID_HOME_URL")
+        wanted, _ = _parse_wanted(request.body)
+        try:
+            prepared = await self._staging.prepare(app, batch, wanted, home)
+        except StagingError as error:
+            raise HttpError(error.status, error.code) from None
+        except OSError as error:
+            return self._refused(error)
+        return STORED if prepared else KNOWN
+
     async def publish(self, request: Request) -> Response:
         app, batch = _app(request), _number(request, "batch")
-        wanted = _parse_wanted(request.body)
+        wanted, note = _parse_wanted(request.body)
         try:
-            published = await self._staging.publish(app, batch, wanted)
+            published = await self._staging.publish(app, batch, wanted, note)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None
         except BadStage:
@@ -116,7 +136,7 @@ class StagingApi:
         apps: list[dict[str, Any]] = []
         async for some in slices(self._staging.listed(wanted, time.time())):
             apps += some
-        return v1_json({"apps": apps})
+        return v1_json({"node": self._broker.node.uuid, "apps": apps})
 
     def _topic(self, request: Request) -> str:
         name = _argument(request, "topic")
@@ -181,18 +201,22 @@ def _number(request: Request, name: str, most: int = MAX_NUMBER) -> int:
     return number
 
 
-def _parse_wanted(body: bytes) -> list[Wanted]:
-    """`{"partitions": [{"partition": 0, "attempt": "…", "messages": 10}, …]}`, a partition once."""
+def _parse_wanted(body: bytes) -> tuple[list[Wanted], str]:
+    """`{"partitions": [{"partition": 0, "attempt": "…", "messages": 10}, …], "note": "…"}`.
+
+    A partition comes once, the note may be missing.
+    """
     try:
-        entries = json.loads(body)["partitions"]
-        if not isinstance(entries, list):
-            raise TypeError("not a list")
+        told = json.loads(body)
+        entries, note = told["partitions"], told.get("note", "")
+        if not isinstance(entries, list) or not isinstance(note, str) or len(note) > MAX_NOTE:
+            raise TypeError("not a list, or no note")
         wanted = [_parse_stage(each) for each in entries]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise HttpError(400, "INVALID_BODY") from None
     if len({each.partition for each in wanted}) < len(wanted):
         raise HttpError(400, "INVALID_BODY")
-    return wanted
+    return wanted, note
 
 
 def _parse_stage(entry: dict[str, Any]) -> Wanted:
@@ -212,4 +236,5 @@ def _answer(published: Published) -> dict[str, Any]:
         "batch": published.batch,
         "messages": None if topics is None else sum(topics.values()),
         "topics": None if topics is None else dict(topics),
+        "note": published.note,
     }

@@ -57,6 +57,7 @@ class Intent:
     time_ns: int
     parts: list[Part]
     shares: dict[str, Share] = field(default_factory=dict)
+    note: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -66,6 +67,7 @@ class Intent:
             "shares": {
                 topic: [share.position, share.first_id, share.count] for topic, share in self.shares.items()
             },
+            "note": self.note,
         }
 
     @classmethod
@@ -79,6 +81,7 @@ class Intent:
                 topic: Share(int(position), int(first_id), int(count))
                 for topic, (position, first_id, count) in known["shares"].items()
             },
+            str(known.get("note", "")),
         )
 
 

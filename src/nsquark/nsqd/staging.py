@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsquark.errors import NsquarkError
 
@@ -30,6 +28,7 @@ from . import stage_file
 from .metadata import BadMetadata
 from .node import sync_directory, write_atomically
 from .publication import Intent, Part, Publication, Share, stage_name
+from .staged_app import App, Home, Published, Stage, Wanted, parse_state
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -45,6 +44,8 @@ MAX_STAGES = 100_000
 SWEEP_INTERVAL = 60.0
 RESUME_AGAIN = 1.0
 
+_T = TypeVar("_T")
+
 
 class StagingError(NsquarkError):
     """A request that cannot be met; `status` and `code` are those of the HTTP answer."""
@@ -53,80 +54,6 @@ class StagingError(NsquarkError):
         super().__init__(code)
         self.status = status
         self.code = code
-
-
-class Stage:
-    """What one attempt at one partition has put. `records` is -1 while only the file knows."""
-
-    __slots__ = ("attempt", "closed", "partition", "path", "records", "size", "topics", "touched")
-
-    def __init__(self, path: Path, partition: int, attempt: str, size: int, touched: float) -> None:
-        self.path = path
-        self.partition = partition
-        self.attempt = attempt
-        self.size = size
-        self.touched = touched
-        self.records = -1 if size else 0
-        self.topics: dict[str, int] = {}
-        self.closed = False  # it is being published
-
-    @property
-    def messages(self) -> int:
-        return sum(self.topics.values())
-
-    def recover(self) -> stage_file.Contents:
-        """Look into a file that this process has not written. For a thread. Raises OSError."""
-        return stage_file.recover(self.path)
-
-    def known(self, contents: stage_file.Contents) -> None:
-        self.size, self.records, self.topics = contents
-
-
-Stages = dict[tuple[int, str], Stage]
-
-
-class Published(NamedTuple):
-    """An answer: whether the batch was published before, and what it brought to each topic."""
-
-    known: bool
-    batch: int
-    topics: Mapping[str, int] | None  # None: too long ago
-
-
-class Wanted(NamedTuple):
-    """The stage that counts for a partition, and how many messages it must have."""
-
-    partition: int
-    attempt: str
-    messages: int
-
-
-@dataclass(slots=True, eq=False)
-class App:
-    name: str
-    directory: Path
-    touched: float
-    batches: dict[int, Stages] = field(default_factory=dict)
-    published: dict[int, dict[str, int]] = field(default_factory=dict)  # the last ones, in order
-    last: int = -1
-    publication: Publication | None = None  # one whose intent is on the disk
-    task: asyncio.Task[Published] | None = None
-
-    def batch_directory(self, batch: int) -> Path:
-        return self.directory / str(batch)
-
-    def is_known(self, batch: int) -> bool:
-        publication = self.publication
-        return batch <= self.last or (publication is not None and batch <= publication.intent.batch)
-
-    def as_json(self) -> bytes:
-        known = {
-            "app": self.name,
-            "last": self.last,
-            "published": [[batch, topics] for batch, topics in self.published.items()],
-            "publishing": None if self.publication is None else self.publication.intent.as_json(),
-        }
-        return json.dumps(known, separators=(",", ":")).encode()
 
 
 class Staging:
@@ -168,10 +95,9 @@ class Staging:
                 os.unlink(entry.path)
         state = directory / STATE
         try:
-            known = json.loads(state.read_bytes())
-            app.last = int(known["last"])
-            app.published = {int(batch): dict(topics) for batch, topics in known["published"]}
-            intent = Intent.from_json(known["publishing"]) if known["publishing"] else None
+            app.last, app.published, intent, app.note, app.prepared, app.home = parse_state(
+                state.read_bytes()
+            )
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -208,8 +134,10 @@ class Staging:
                 _sync(path)
             for folder in {path.parent for path in stages}:
                 sync_directory(folder)
-            write_atomically(app.directory / STATE, data)
-            if stages:
+            state = app.directory / STATE
+            new = not state.exists()
+            write_atomically(state, data)
+            if stages or new:
                 sync_directory(self._path)
                 sync_directory(self._path.parent)
 
@@ -292,10 +220,48 @@ class Staging:
                 stage.known(contents)
                 self._count(0, stage.size - before)
 
+    # ---- taking part
+
+    async def prepare(self, name: str, batch: int, wanted: list[Wanted], home: Home) -> bool:
+        """Promise to keep these stages until `home` has decided; False if the batch is published.
+
+        Without stages, it is only written down where the home is. Raises StagingError and OSError.
+        """
+        if name not in self.apps and any(each.messages for each in wanted):
+            raise StagingError(404, "STAGE_NOT_FOUND")
+        app = self._app(name)
+        while app.task is not None:
+            await asyncio.wait([app.task])
+        if app.home is not None and app.home.node != home.node:
+            raise StagingError(409, "HOME_DIFFERS")
+        if app.is_known(batch) and wanted:
+            return False
+        await asyncio.shield(self._start(app, self._promise(app, batch, wanted, home)))
+        return True
+
+    async def _promise(self, app: App, batch: int, wanted: list[Wanted], home: Home) -> None:
+        stages = await self._winners(app, batch, wanted)
+        before = app.home, app.prepared
+        app.home = home
+        if stages:
+            app.prepared = batch
+        try:
+            if stages or app.home != before[0]:
+                await self._save(app, *[stage.path for stage in stages])
+        except OSError:
+            app.home, app.prepared = before
+            raise
+        finally:
+            for stage in stages:
+                stage.closed = False
+
     # ---- publishing
 
-    async def publish(self, name: str, batch: int, wanted: list[Wanted]) -> Published:
-        """Publish these stages as the batch. Raises StagingError and OSError."""
+    async def publish(self, name: str, batch: int, wanted: list[Wanted], note: str = "") -> Published:
+        """Publish these stages as the batch. Raises StagingError and OSError.
+
+        The note is kept with it, and comes back when it is asked for again while no other batch has followed.
+        """
         if name not in self.apps and any(each.messages for each in wanted):
             raise StagingError(404, "STAGE_NOT_FOUND")
         app = self._app(name)
@@ -304,14 +270,14 @@ class Staging:
         if app.publication is not None:  # begun, and the disk refused: first things first
             await asyncio.shield(self._start(app, self._finish(app, app.publication)))
         if batch <= app.last:
-            return Published(True, batch, app.published.get(batch))
+            return Published(True, batch, app.published.get(batch), app.note if batch == app.last else "")
         # Whoever asks may go away meanwhile; the work goes on.
-        return await asyncio.shield(self._start(app, self._begin(app, batch, wanted)))
+        return await asyncio.shield(self._start(app, self._begin(app, batch, wanted, note)))
 
-    def _start(self, app: App, work: Coroutine[Any, Any, Published]) -> asyncio.Task[Published]:
+    def _start(self, app: App, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """One piece of work for an application at a time."""
 
-        def done(task: asyncio.Task[Published]) -> None:
+        def done(task: asyncio.Task[_T]) -> None:
             self._tasks.discard(task)
             app.task = None
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -322,7 +288,7 @@ class Staging:
         task.add_done_callback(done)
         return task
 
-    async def _begin(self, app: App, batch: int, wanted: list[Wanted]) -> Published:
+    async def _begin(self, app: App, batch: int, wanted: list[Wanted], note: str) -> Published:
         stages = await self._winners(app, batch, wanted)
         try:
             counts: dict[str, int] = {}
@@ -330,7 +296,7 @@ class Staging:
                 for name, count in stage.topics.items():
                     counts[name] = counts.get(name, 0) + count
             await self._make_sure_of(counts)
-            intent = self._intend(batch, stages, counts)
+            intent = self._intend(batch, stages, counts, note)
             app.publication = Publication(self._broker, app.batch_directory(batch), intent)
             try:
                 await self._save(app, *[stage.path for stage in stages])
@@ -350,10 +316,10 @@ class Staging:
             if topic.log.new_file:
                 await self._broker.syncer.sync_now(topic)
 
-    def _intend(self, batch: int, stages: list[Stage], counts: Mapping[str, int]) -> Intent:
+    def _intend(self, batch: int, stages: list[Stage], counts: Mapping[str, int], note: str) -> Intent:
         """Note for each topic where its log ends, and set message ids aside. Raises OSError."""
         parts = [Part(stage.partition, stage.attempt, stage.size) for stage in stages]
-        intent = Intent(batch, time.time_ns(), parts)
+        intent = Intent(batch, time.time_ns(), parts, note=note)
         for name, count in counts.items():
             log = self._broker.topic(name).log
             intent.shares[name] = Share(log.end + log.pending, log.reserve_ids(count), count)
@@ -385,8 +351,9 @@ class Staging:
         """Bring a publication to its end, and its end to the disk."""
         await publication.run()
         batch = publication.intent.batch
+        before = app.last, app.note
         app.published[batch] = publication.counts
-        app.last = batch
+        app.last, app.note = batch, publication.intent.note
         app.publication = None
         for old in list(app.published)[:-REMEMBERED]:
             del app.published[old]
@@ -395,11 +362,11 @@ class Staging:
         except OSError:
             app.publication = publication  # all of it is stored: that much, the next try will find
             del app.published[batch]
-            app.last = max(app.published, default=-1)
+            app.last, app.note = before
             raise
         publication.release()
         self._delete_batches(app, lambda each: each <= batch)
-        return Published(False, batch, publication.counts)
+        return Published(False, batch, publication.counts, publication.intent.note)
 
     async def _resume(self, app: App, publication: Publication) -> Published:
         """Finish what a crash has interrupted, however long the disk refuses."""
@@ -455,9 +422,9 @@ class Staging:
             try:
                 for batch, stages in list(app.batches.items()):
                     touched = max((stage.touched for stage in stages.values()), default=0.0)
-                    if now - touched > options.staged_timeout and not any(
-                        stage.closed for stage in stages.values()
-                    ):
+                    promised = batch == app.prepared
+                    patience = options.staged_app_timeout if promised else options.staged_timeout
+                    if now - touched > patience and not any(stage.closed for stage in stages.values()):
                         logger.warning("STAGED(%s): batch %d was abandoned", app.name, batch)
                         self._delete_batches(app, lambda each, batch=batch: each == batch)  # type: ignore[misc]
                 if not app.batches and now - app.touched > options.staged_app_timeout:
@@ -476,6 +443,8 @@ class Staging:
                     "app": app.name,
                     "last_batch": None if app.last < 0 else app.last,
                     "publishing_batch": app.publication.intent.batch if app.publication else None,
+                    "prepared_batch": app.prepared if app.prepared in app.batches else None,
+                    "home": None if app.home is None else app.home._asdict(),
                     "batches": [
                         {
                             "batch": batch,

@@ -25,7 +25,8 @@ class Refused(NsquarkError):
     """A daemon answers, but not with what was asked for."""
 
     def __init__(self, url: str, status: int, message: str, details: dict[str, object]) -> None:
-        super().__init__(f"{url}: {status} {message}")
+        hint = "; see option 'auth.secret'" if status == 401 or message == "UNAUTHORIZED" else ""
+        super().__init__(f"{url}: {status} {message}{hint}")
         self.status = status
         self.message = message
         self.details = details

@@ -81,6 +81,10 @@ _pool = _Pool()
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{error.verify_message} (see option 'tls.caFile')"
+    if isinstance(error, ssl.SSLError):
+        return f"{error.reason or error} (see options 'tls.certFile' and 'tls.keyFile')"
     return str(error) or type(error).__name__
 
 
@@ -106,7 +110,7 @@ class Exchange:
         self._access = access
         self._connection = _pool.take(base, access)
         self._fresh = self._connection is None
-        self._asked: tuple[str, str, float | None] | None = None
+        self._asked: tuple[str, str, float | None, bytes] | None = None
         self._open = False  # an answer is due, or not read to its end
         self._aborted = False
 
@@ -129,9 +133,9 @@ class Exchange:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def ask(self, method: str, target: str, patience: float | None = None) -> None:
+    def ask(self, method: str, target: str, patience: float | None = None, body: bytes = b"") -> None:
         """Send a request; `patience` is how long its answer may take on purpose. Raises Unreachable."""
-        self._asked = (method, target, patience)
+        self._asked = (method, target, patience, body)
         self._open = True
         if self._connection is None:
             self._fresh = True
@@ -140,11 +144,13 @@ class Exchange:
             except OSError as error:
                 raise Unreachable(f"{self._base} cannot be reached: {_why(error)}") from None
         try:
-            self._send(self._connection, method, target, patience)
+            self._send(self._connection, *self._asked)
         except (OSError, http.client.HTTPException) as error:
             self._again(error)
 
-    def _send(self, connection: Connection, method: str, target: str, patience: float | None) -> None:
+    def _send(
+        self, connection: Connection, method: str, target: str, patience: float | None, body: bytes
+    ) -> None:
         headers = {"Accept": ACCEPT}
         if self._access.secret:
             headers["Authorization"] = f"Bearer {self._access.secret}"
@@ -152,7 +158,7 @@ class Exchange:
         connection.timeout = wait
         if connection.sock is not None:
             connection.sock.settimeout(wait)
-        connection.request(method, target, headers=headers)
+        connection.request(method, target, body or None, headers)
 
     def _again(self, error: Exception) -> None:
         """A kept connection may have been closed by the daemon meanwhile: that is no news, a new one is."""
@@ -212,21 +218,22 @@ class Exchange:
         query: Mapping[str, object] | None = None,
         method: str = "GET",
         patience: float | None = None,
+        body: bytes = b"",
     ) -> Any:
         """The JSON that a request is answered with; None for nothing.
 
         Raises Unreachable, Refused, or BadAnswer.
         """
         target = path + ("?" + urlencode(query) if query else "")
-        self.ask(method, target, patience)
+        self.ask(method, target, patience, body)
         response = self.answer()
         if response.status != 200:
             raise self.refusal(target, response)
-        body = self.read(response)
-        if not body:
+        answer = self.read(response)
+        if not answer:
             return None
         try:
-            return json.loads(body)
+            return json.loads(answer)
         except ValueError:
             raise BadAnswer(f"{self._base}{path}: the answer is no JSON") from None
 
@@ -249,7 +256,8 @@ def fetch(
     query: Mapping[str, object] | None = None,
     method: str = "GET",
     patience: float | None = None,
+    body: bytes = b"",
 ) -> Any:
     """The JSON that a request is answered with; None for nothing. Raises Unreachable, Refused, BadAnswer."""
     with Exchange(base, access) as exchange:
-        return exchange.fetch(path, query, method, patience)
+        return exchange.fetch(path, query, method, patience, body)

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from .errors import BadAnswer, NoSuchTopic, Refused, Unreachable
-from .greeting import http_url
+from .greeting import http_url, https_url, join
 from .http import Access, fetch
 from .options import Addresses, Subscription
 
@@ -209,8 +208,8 @@ class Directory:
         nodes = []
         for each in producers:
             host = each["broadcast_address"]
-            url = self._reachable("http://" + _join(host, each["http_port"]))
-            nodes.append(Node(_join(host, each["tcp_port"]), url))
+            url = self._reachable("http://" + join(host, each["http_port"]))
+            nodes.append(Node(join(host, each["tcp_port"]), url))
         return tuple(nodes)
 
     def _ask_nsqd(self, address: str) -> dict[str, tuple[Node, ...]]:
@@ -219,7 +218,7 @@ class Directory:
             return {topic: (Node(address, ""),) for topic in self._subscription.topics}
         url = self._reachable(url)
         info = fetch(url, self._access, "/info")
-        node = Node(_join(info["broadcast_address"], info["tcp_port"]), url)
+        node = Node(join(info["broadcast_address"], info["tcp_port"]), url)
         topics = list(self._subscription.topics)
         if self._subscription.pattern:
             query = {"format": "json", "include_clients": "false", "include_mem": "false"}
@@ -230,20 +229,13 @@ class Directory:
         return dict.fromkeys(topics, (node,))
 
     def _reachable(self, url: str) -> str:
-        """The URL to use: an nsqd that requires TLS says where it listens for it."""
-        if url not in self._secure and url.startswith("http:"):
+        """The URL to use: an nsqd may require TLS."""
+        if url not in self._secure:
             try:
-                fetch(url, self._access, "/info")
-            except Refused as error:
-                port = error.details.get("https_port")
-                if error.status != 403 or not isinstance(port, int) or port <= 0:
-                    return url
-                self._secure[url] = f"https://{_join(urlsplit(url).hostname or '', port)}"
-                return self._secure[url]
+                self._secure[url] = https_url(url, self._access)
             except (Unreachable, BadAnswer):
                 return url
-            self._secure[url] = url
-        return self._secure.get(url, url)
+        return self._secure[url]
 
 
 def _tried(work: Any, item: object) -> Any:
@@ -251,7 +243,3 @@ def _tried(work: Any, item: object) -> Any:
         return work(item)
     except Exception as error:
         return error
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from nsquark.errors import NsquarkError
 from nsquark.version import VERSION
 
-from .errors import BadAnswer, Unreachable
-from .http import Access, fetch
-from .options import Addresses
+from .errors import Unreachable
+from .http import Access
 from .sink_options import SinkOptions
 
 RESPONSE, ERROR = 0, 1
@@ -36,33 +35,6 @@ class PublishRefused(NsquarkError):
 
 class _Lost(Exception):
     """The connection is of no more use."""
-
-
-def find_nsqds(addresses: Addresses) -> list[str]:
-    """host:port of every nsqd's TCP port. Raises Unreachable, Refused or BadAnswer."""
-    if addresses.nsqd_tcp:
-        return list(addresses.nsqd_tcp)
-    found: dict[str, None] = {}
-    problems: list[str] = []
-    for url in addresses.nsqd_http or addresses.lookupd:
-        try:
-            if addresses.lookupd:
-                for each in fetch(url, addresses.access, "/nodes").get("producers") or ():
-                    found[_join(each["broadcast_address"], each["tcp_port"])] = None
-            else:
-                port = fetch(url, addresses.access, "/info")["tcp_port"]
-                found[_join(urlsplit(url).hostname or "", port)] = None
-        except Unreachable as error:
-            problems.append(str(error))
-        except (KeyError, TypeError, AttributeError):
-            raise BadAnswer(f"{url}: not an answer of NSQ") from None
-    if not found:
-        raise Unreachable("; ".join(problems) or f"no nsqd is known at {', '.join(addresses.lookupd)}")
-    return list(found)
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Connection:
@@ -105,9 +77,13 @@ class Connection:
         if told.get("tls_v1"):
             try:
                 self._socket = access.ssl_context().wrap_socket(self._socket, server_hostname=host)
+                self._answer()
+            except ssl.SSLCertVerificationError as error:
+                raise PublishRefused(
+                    f"option 'tls.caFile': nsqd {self.address}: {error.verify_message}"
+                ) from None
             except OSError as error:
                 raise _Lost(f"nsqd {self.address}: no TLS: {error}") from None
-            self._answer()
         elif tls:
             raise PublishRefused(f"option 'tls.caFile': nsqd {self.address} has no TLS")
         if told.get("auth_required"):
@@ -140,7 +116,7 @@ class Connection:
             data = self._read(size - 4)
             if kind == ERROR:
                 text = f"nsqd {self.address}: {data.decode('utf-8', 'replace')}"
-                raise _Lost(text) if data.startswith(_PASSING) else PublishRefused(text)
+                raise _Lost(text) if data.startswith(_PASSING) else PublishRefused(_hint(data) + text)
             if data == b"_heartbeat_":
                 self.send(b"NOP\n")
             else:
@@ -157,6 +133,15 @@ class Connection:
             self._rest += more
         data, self._rest = self._rest[:size], self._rest[size:]
         return data
+
+
+def _hint(error: bytes) -> str:
+    """The option to look at."""
+    if b"TLS required" in error:
+        return "option 'tls.caFile': missing: "
+    if error.startswith((b"E_AUTH", b"E_UNAUTHORIZED")):
+        return "option 'auth.secret': "
+    return ""
 
 
 class Publisher:

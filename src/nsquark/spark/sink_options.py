@@ -63,8 +63,6 @@ def parse_sink_options(given: Mapping[str, str], schema: StructType) -> SinkOpti
         raise OptionError("topic", "missing, and there is no column 'topic' either")
     exactly_once = options.one_of("deliveryMode", (AT_LEAST_ONCE, EXACTLY_ONCE)) == EXACTLY_ONCE
     app = options.text("txnAppId")
-    if exactly_once:
-        _check_one_nsqd(addresses)
     for name in ("txnAppId", "txnVersion"):
         if options.has(name) and not exactly_once:
             raise OptionError(name, f"only with deliveryMode={EXACTLY_ONCE}")
@@ -99,12 +97,3 @@ def _check_columns(schema: StructType) -> set[str]:
     if "value" not in schema.names:
         raise OptionError("schema", "there is no column 'value', which holds the messages")
     return set(schema.names)
-
-
-def _check_one_nsqd(addresses: Addresses) -> None:
-    """A batch is remembered by the nsqd that got it: with several, a replay could go to another one."""
-    if addresses.lookupd:
-        raise OptionError("deliveryMode", f"{EXACTLY_ONCE} needs one nsqd, given by 'nsqd.http.addresses'")
-    given = addresses.nsqd_http or addresses.nsqd_tcp
-    if len(given) != 1:
-        raise OptionError("deliveryMode", f"{EXACTLY_ONCE} needs one nsqd, and there are {len(given)}")

@@ -2,7 +2,7 @@
 
 At least once, rows are published as they come, and a commit has nothing to do. Exactly once, tasks stage
 their rows and the commit publishes what the successful ones have staged; whoever failed or was too slow has
-staged for nothing.
+staged for nothing. How that is once over several nsqds is told in `application`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from nsquark.errors import NsquarkError
 
+from .application import Application
 from .errors import OptionError, in_one_line
-from .publishing import Publisher, find_nsqds
+from .publishing import Publisher
 from .rows import by_defer, runs
 from .sink_options import SinkOptions
-from .staged import Attempt, Staged, StagedClient, nsqd_url
+from .staged import Attempt, Staged
+from .targets import find_tcp
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +45,8 @@ class _Writer:
         self._app = options.app
         self._batch: int | None = options.version
 
-    def _client(self) -> StagedClient:
-        options = self._options
-        return StagedClient(
-            nsqd_url(options), options.addresses.access, options.retries, options.retry_interval
-        )
+    def _application(self, app: str) -> Application:
+        raise NotImplementedError
 
     @in_one_line
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -64,7 +63,7 @@ class _Writer:
         with contextlib.ExitStack() as stack:
             for batch in iterator:
                 if publisher is None:  # a task without rows needs none
-                    nsqds = find_nsqds(options.addresses)
+                    nsqds = find_tcp(options.addresses)
                     publisher = stack.enter_context(Publisher(nsqds, options, partition))
                 for run in runs(batch, options.topic):
                     if run.defers is not None:
@@ -81,34 +80,39 @@ class _Writer:
         number = self._batch if self._batch is not None else context.getLocalProperty(BATCH_ID)
         if not app or number is None:
             raise OptionError("txnAppId", "missing, and Spark does not say which query this is")
-        with self._client() as client:
-            attempt = Attempt(client, app, int(number), context.partitionId())
-            for batch in iterator:
-                if attempt.known:
-                    continue  # Spark wants its rows read
-                for run in runs(batch, options.topic):
-                    for defer_ms, part in by_defer(run):
-                        for body, messages in part.mpubs(b"", options.body_bytes):
-                            attempt.put(run.topic, defer_ms, body, messages)
-            return attempt.staged
+        attempt: Attempt | None = None
+        for batch in iterator:
+            if attempt is None:  # a task without rows needs none
+                attempt = self._application(app).attempt(int(number), context.partitionId())
+            if attempt.known:
+                continue  # Spark wants its rows read
+            for run in runs(batch, options.topic):
+                for defer_ms, part in by_defer(run):
+                    for body, messages in part.mpubs(b"", options.body_bytes):
+                        attempt.put(run.topic, defer_ms, body, messages)
+        if attempt is None:
+            return Staged(app, int(number), context.partitionId(), "", 0)
+        return attempt.staged
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = [each.staged for each in messages if isinstance(each, Written) and each.staged is not None]
-        if any(each.messages for each in staged):
-            with self._client() as client:
-                answer = client.publish(staged)
-            if answer["known"]:
-                logger.info("batch %d of %s was published before", staged[0].batch, staged[0].app)
+        staged = _staged(messages)
+        if staged:
+            app, batch = staged[0].app, staged[0].batch
+            if self._application(app).commit(batch, staged):
+                logger.info("batch %d of %s was published before", batch, app)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """What is left behind expires: that it cannot be deleted now is no reason to fail."""
-        staged = [each.staged for each in messages if isinstance(each, Written) and each.staged is not None]
+        staged = _staged(messages)
         if staged:
             try:
-                with self._client() as client:
-                    client.abort(staged[0].app, staged[0].batch)
+                self._application(staged[0].app).abort(staged[0].batch, staged)
             except NsquarkError as error:
                 logger.warning("what was staged could not be dropped: %s", error)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [each.staged for each in messages if isinstance(each, Written) and each.staged is not None]
 
 
 class NsqBatchWriter(_Writer, DataSourceArrowWriter):
@@ -125,8 +129,10 @@ class NsqBatchWriter(_Writer, DataSourceArrowWriter):
                         "txnVersion", "missing: a number that grows with each write of 'txnAppId'"
                     )
                 self._batch = 0
-            with self._client() as client:
-                client.check()
+            self._application(self._app).check()
+
+    def _application(self, app: str) -> Application:
+        return Application(self._options, app, lasting=bool(self._options.app))
 
     @in_one_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -143,8 +149,10 @@ class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
         if options.version is not None:
             raise OptionError("txnVersion", "not for a stream, whose batches have numbers")
         if options.exactly_once:
-            with self._client() as client:
-                client.check()
+            self._application("-").check()
+
+    def _application(self, app: str) -> Application:
+        return Application(self._options, app, begins=bool(self._options.app))
 
     @in_one_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -1,0 +1,130 @@
+"""An application that stages batches: what it has put, what it has published, how that is written down.
+
+`app.json` is all that must survive of it beside the stages themselves: the batches it has published last, the
+one being published, the one that is prepared, and where its home is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import stage_file
+from .publication import Intent, Publication
+
+
+class Stage:
+    """What one attempt at one partition has put. `records` is -1 while only the file knows."""
+
+    __slots__ = ("attempt", "closed", "partition", "path", "records", "size", "topics", "touched")
+
+    def __init__(self, path: Path, partition: int, attempt: str, size: int, touched: float) -> None:
+        self.path = path
+        self.partition = partition
+        self.attempt = attempt
+        self.size = size
+        self.touched = touched
+        self.records = -1 if size else 0
+        self.topics: dict[str, int] = {}
+        self.closed = False  # it is being published
+
+    @property
+    def messages(self) -> int:
+        return sum(self.topics.values())
+
+    def recover(self) -> stage_file.Contents:
+        """Look into a file that this process has not written. For a thread. Raises OSError."""
+        return stage_file.recover(self.path)
+
+    def known(self, contents: stage_file.Contents) -> None:
+        self.size, self.records, self.topics = contents
+
+
+Stages = dict[tuple[int, str], Stage]
+
+
+class Published(NamedTuple):
+    """An answer: whether the batch was published before, and what it brought to each topic."""
+
+    known: bool
+    batch: int
+    topics: Mapping[str, int] | None  # None: too long ago
+    note: str = ""  # of the last batch only
+
+
+class Wanted(NamedTuple):
+    """The stage that counts for a partition, and how many messages it must have."""
+
+    partition: int
+    attempt: str
+    messages: int
+
+
+class Home(NamedTuple):
+    """The nsqd that decides which batches of an application are published, where several take part."""
+
+    node: str
+    url: str
+
+
+class State(NamedTuple):
+    """What `app.json` says."""
+
+    last: int
+    published: dict[int, dict[str, int]]
+    intent: Intent | None
+    note: str
+    prepared: int
+    home: Home | None
+
+
+def parse_state(data: bytes) -> State:
+    """Raises ValueError, TypeError or KeyError."""
+    known = json.loads(data)
+    home = known.get("home")
+    return State(
+        int(known["last"]),
+        {int(batch): dict(topics) for batch, topics in known["published"]},
+        Intent.from_json(known["publishing"]) if known["publishing"] else None,
+        str(known.get("note", "")),
+        int(known.get("prepared", -1)),
+        None if home is None else Home(str(home[0]), str(home[1])),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class App:
+    name: str
+    directory: Path
+    touched: float
+    batches: dict[int, Stages] = field(default_factory=dict)
+    published: dict[int, dict[str, int]] = field(default_factory=dict)  # the last ones, in order
+    last: int = -1
+    note: str = ""  # what came with the last batch
+    prepared: int = -1  # a batch whose stages were promised to be kept
+    home: Home | None = None
+    publication: Publication | None = None  # one whose intent is on the disk
+    task: asyncio.Task[Any] | None = None
+
+    def batch_directory(self, batch: int) -> Path:
+        return self.directory / str(batch)
+
+    def is_known(self, batch: int) -> bool:
+        publication = self.publication
+        return batch <= self.last or (publication is not None and batch <= publication.intent.batch)
+
+    def as_json(self) -> bytes:
+        known = {
+            "app": self.name,
+            "last": self.last,
+            "published": [[batch, topics] for batch, topics in self.published.items()],
+            "publishing": None if self.publication is None else self.publication.intent.as_json(),
+            "note": self.note,
+            "prepared": self.prepared,
+            "home": self.home,
+        }
+        return json.dumps(known, separators=(",", ":")).encode()
