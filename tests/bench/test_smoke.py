@@ -61,6 +61,14 @@ def test_the_benchmark_of_reading_with_spark_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())["ratios"]["nsq to noop / memory to noop"] > 0
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_the_benchmark_of_writing_with_spark_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "nsq, at least once / discard" in run("spark/write.py", "--json", str(result), within=280)
+    assert json.loads(result.read_text())["ratios"]["nsq, exactly once / discard"] > 0
+
+
 def test_the_benchmark_of_stats_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     assert "worst" in run("http/stats.py", "--json", str(result))

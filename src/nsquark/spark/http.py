@@ -80,7 +80,8 @@ class _Pool:
 _pool = _Pool()
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """What went wrong on a connection, and which option has to do with it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.verify_message} (see option 'tls.caFile')"
     if isinstance(error, ssl.SSLError):
@@ -142,7 +143,7 @@ class Exchange:
             try:
                 self._connection = _connect(self._base, self._access)
             except OSError as error:
-                raise Unreachable(f"{self._base} cannot be reached: {_why(error)}") from None
+                raise Unreachable(f"{self._base} cannot be reached: {why(error)}") from None
         try:
             self._send(self._connection, *self._asked)
         except (OSError, http.client.HTTPException) as error:
@@ -167,13 +168,13 @@ class Exchange:
         assert self._asked is not None
         connection.close()
         if self._fresh or self._aborted or isinstance(error, TimeoutError):
-            raise Unreachable(f"{self._base} cannot be reached: {_why(error)}") from None
+            raise Unreachable(f"{self._base} cannot be reached: {why(error)}") from None
         self._fresh = True
         try:
             self._send(connection, *self._asked)
         except (OSError, http.client.HTTPException) as another:
             connection.close()
-            raise Unreachable(f"{self._base} cannot be reached: {_why(another)}") from None
+            raise Unreachable(f"{self._base} cannot be reached: {why(another)}") from None
 
     def answer(self) -> http.client.HTTPResponse:
         """The head of the answer to what was asked; its body is to be read. Raises Unreachable."""
@@ -187,7 +188,7 @@ class Exchange:
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException) as another:
                 connection.close()
-                raise Unreachable(f"{self._base} cannot be reached: {_why(another)}") from None
+                raise Unreachable(f"{self._base} cannot be reached: {why(another)}") from None
         self._fresh = False
         return response
 
@@ -196,7 +197,7 @@ class Exchange:
         try:
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"{self._base}: the answer broke off: {_why(error)}") from None
+            raise Unreachable(f"{self._base}: the answer broke off: {why(error)}") from None
         self._open = False
         return body
 
@@ -206,7 +207,7 @@ class Exchange:
             try:
                 count = response.readinto(buffer)
             except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"{self._base}: the answer broke off: {_why(error)}") from None
+                raise Unreachable(f"{self._base}: the answer broke off: {why(error)}") from None
             if not count:
                 raise Unreachable(f"{self._base}: the answer broke off")
             buffer = buffer[count:]

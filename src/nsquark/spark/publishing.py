@@ -19,7 +19,7 @@ from nsquark.errors import NsquarkError
 from nsquark.version import VERSION
 
 from .errors import Unreachable
-from .http import Access
+from .http import Access, why
 from .sink_options import SinkOptions
 
 RESPONSE, ERROR = 0, 1
@@ -83,7 +83,7 @@ class Connection:
                     f"option 'tls.caFile': nsqd {self.address}: {error.verify_message}"
                 ) from None
             except OSError as error:
-                raise _Lost(f"nsqd {self.address}: no TLS: {error}") from None
+                raise _Lost(f"nsqd {self.address}: no TLS: {why(error)}") from None
         elif tls:
             raise PublishRefused(f"option 'tls.caFile': nsqd {self.address} has no TLS")
         if told.get("auth_required"):
@@ -100,7 +100,7 @@ class Connection:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise _Lost(f"nsqd {self.address}: {error}") from None
+            raise _Lost(f"nsqd {self.address}: {why(error)}") from None
 
     def wait_for_ok(self) -> None:
         answer = self._answer()
@@ -127,7 +127,7 @@ class Connection:
             try:
                 more = self._socket.recv(1 << 16)
             except OSError as error:
-                raise _Lost(f"nsqd {self.address}: {error}") from None
+                raise _Lost(f"nsqd {self.address}: {why(error)}") from None
             if not more:
                 raise _Lost(f"nsqd {self.address} has closed the connection")
             self._rest += more
