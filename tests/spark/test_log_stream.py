@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -427,6 +429,48 @@ def test_a_span_that_was_wiped_before_it_was_read(broker: Broker, worn: Any) -> 
     with pytest.raises(DataLost, match=r"offsets \[5, 10\) are to be read"):
         query.read(end, last)
     assert again(failOnDataLoss="false").read(end, last) == []
+
+
+def test_a_log_that_was_trimmed_is_named(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", "--max-bytes-per-file=1").start() as broker:
+        for number in range(10):
+            broker.publish("t", numbered(1, number))
+        query = Query(broker)
+        start = query.reader.initialOffset()
+        end = query.reader.latestOffset(start, ReadMaxRows(5))
+        last = query.reader.latestOffset(end, ALL)
+        broker.ask("POST", "/channel/commit?topic=t&channel=q&to=8")  # somebody else does
+        while broker.log("t")["first"] < 8:
+            time.sleep(0.01)
+        with pytest.raises(DataLost, match=r"offsets 5 are to be read, but the log has \[8, 10\);"):
+            query.reader.latestOffset(end, ALL)
+        with pytest.raises(DataLost, match=r"offsets \[5, 10\) are to be read, but the log has \[8, 10\);"):
+            query.read(end, last)
+        query.stop()
+        lenient = Query(broker, failOnDataLoss="false")
+        assert lenient.reader.latestOffset(end, ALL) == last
+        assert lenient.values(end, last) == numbered(2, 8)
+        lenient.stop()
+
+
+def test_the_log_is_kept_until_the_query_commits(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", "--max-bytes-per-file=1").start() as broker:
+        broker.ask("POST", "/topic/create?topic=t")
+        query = Query(broker)
+        start = query.reader.initialOffset()
+        broker.ask("POST", "/channel/create?topic=t&channel=other")
+        for number in range(10):
+            broker.publish("t", numbered(1, number))
+        broker.ask("POST", "/channel/commit?topic=t&channel=other&to=10")
+        (topic,) = broker.ask("GET", "/stats?format=json&topic=t")["topics"]
+        assert {each["channel_name"]: each["depth"] for each in topic["channels"]} == {"other": 0, "q": 10}
+        end = query.reader.latestOffset(start, ReadMaxRows(4))
+        assert broker.log("t")["first"] == 0
+        query.reader.latestOffset(end, ALL)
+        while broker.log("t")["first"] < 4:
+            time.sleep(0.01)
+        assert broker.log("t")["first"] == 4
+        query.stop()
 
 
 # ---- one query a channel

@@ -96,7 +96,13 @@ def test_filters_are_pushed_down(spark: SparkSession, broker: Broker) -> None:
         assert frame.where("topic = 'another'").count() == 0
         assert frame.where(f.col("timestamp") >= times["timestamp"]).count() == 100
         assert frame.where(f.col("timestamp") < times["timestamp"] - timedelta(hours=1)).count() == 0
+        # whatever the session's time zone is
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        assert frame.where("timestamp > current_timestamp() - INTERVAL 1 HOUR").count() == 100
+        assert frame.where("timestamp > current_timestamp() + INTERVAL 1 HOUR").count() == 0
+        assert frame.where("timestamp < current_timestamp() + INTERVAL 1 HOUR").count() == 100
     finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
