@@ -12,6 +12,8 @@ streaming query has committed it as Parquet, beside the time of such a batch wit
 (`rate-micro-batch`). Then messages are published and consumed one by one on another topic
 of the same nsqd: without Spark, while Spark reads the backlog over and over, and while Spark is as busy with
 batches from memory. The last says how much of it is but two programs on one machine.
+
+Every ratio that has a target is printed with it; see also write.py.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from measuring import Cost, Target, print_costs, print_ratios, take_turns
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,6 +48,13 @@ from tests.spark.broker import Broker
 from tests.spark.session import new_session
 
 FETCH = 8 << 20
+TARGETS = {
+    "nsq to noop / memory to noop": Target(0.8, True),
+    "nsq to noop / Parquet to noop": Target(0.9, True),
+    "nsq to Parquet / Parquet to Parquet": Target(0.8, True),
+    "publish to committed / a micro-batch of Spark": Target(2.0, False),
+    "delivery: Spark reads / without Spark": Target(2.0, False),
+}
 
 
 class MemorySource(DataSource):
@@ -79,12 +89,6 @@ class MemoryReader(DataSourceReader):
         batch = Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(data, index, 0)
         for left in range(partition.value, 0, -rows):
             yield batch if left >= rows else batch.slice(0, left)
-
-
-def timed(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 def to_noop(frame: DataFrame) -> None:
@@ -123,8 +127,7 @@ class Bench:
     def to_parquet(self, frame: DataFrame) -> None:
         frame.write.mode("overwrite").parquet(str(self.folder / "copy"))
 
-    def rates(self, rounds: int) -> dict[str, float]:
-        """M messages a second, the median of the rounds."""
+    def costs(self, rounds: int) -> dict[str, Cost]:
         self.nsq().write.mode("overwrite").parquet(str(self.folder / "rows"))
         works: dict[str, Callable[[], object]] = {
             "memory to noop": lambda: to_noop(self.memory()),
@@ -133,13 +136,7 @@ class Bench:
             "nsq to Parquet": lambda: self.to_parquet(self.nsq()),
             "Parquet to Parquet": lambda: self.to_parquet(self.parquet()),
         }
-        for work in works.values():
-            work()
-        times: dict[str, list[float]] = {name: [] for name in works}
-        for _ in range(rounds):
-            for name, work in works.items():
-                times[name].append(timed(work))
-        return {name: self.messages / statistics.median(each) / 1e6 for name, each in times.items()}
+        return take_turns(works, rounds)
 
     def commits(self, number: int) -> tuple[list[float], list[float]]:
         """Seconds from publish to Parquet committed, and of a micro-batch of Spark's own."""
@@ -235,16 +232,15 @@ def main() -> int:
         spark.dataSource.register(MemorySource)
         bench = Bench(spark, broker, Path(folder), options)
         bench.publish()
-        rates = bench.rates(options.rounds)
+        costs = bench.costs(options.rounds)
         commits, floor = bench.commits(3 if options.smoke else 25)
         waits = bench.latencies(options.seconds)
         spark.stop()
-    for name, rate in rates.items():
-        print(f"{name:34} {rate:6.2f} M messages/s")
-    ratios = {
-        "nsq to noop / memory to noop": rates["nsq to noop"] / rates["memory to noop"],
-        "nsq to noop / Parquet to noop": rates["nsq to noop"] / rates["Parquet to noop"],
-        "nsq to Parquet / Parquet to Parquet": rates["nsq to Parquet"] / rates["Parquet to Parquet"],
+    print_costs(costs, options.messages)
+    pairs = [name.split(" / ") for name in TARGETS if name.split(" / ")[1] in costs]
+    ratios = {f"{ours} / {other}": costs[other].seconds / costs[ours].seconds for ours, other in pairs}
+    by_cpu = {
+        f"{ours} / {other}": costs[other].cpu_seconds / costs[ours].cpu_seconds for ours, other in pairs
     }
     committed, batch = statistics.median(commits), statistics.median(floor)
     print(f"\npublish to Parquet committed {committed * 1e3:5.0f} ms")
@@ -258,10 +254,10 @@ def main() -> int:
         if name != "without Spark":
             ratios[f"delivery: {name} / without Spark"] = median / alone
     print()
-    for name, ratio in ratios.items():
-        print(f"{name:54} {ratio:5.2f}")
+    print_ratios(ratios, by_cpu, TARGETS)
     if options.json:
-        Path(options.json).write_text(json.dumps({"rates": rates, "ratios": ratios}, indent=1))
+        told = {"costs": costs, "ratios": ratios, "cpu_ratios": by_cpu}
+        Path(options.json).write_text(json.dumps(told, indent=1))
     return 0
 
 

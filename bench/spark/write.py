@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from measuring import Cost, Target, print_costs, print_ratios, take_turns
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -33,6 +32,7 @@ from tests.spark.broker import Broker
 from tests.spark.session import new_session
 
 PARTS = 2
+TARGETS = {"nsq, at least once / discard": Target(0.8, True)}
 
 
 class DiscardSource(DataSource):
@@ -51,12 +51,6 @@ class DiscardWriter(DataSourceArrowWriter):
         for _ in iterator:
             pass
         return WriterCommitMessage()
-
-
-def timed(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 class Bench:
@@ -91,20 +85,13 @@ class Bench:
         assert told["next"] - told["first"] == self.messages
         self.broker.ask("POST", f"/topic/delete?topic={topic}")
 
-    def rates(self, rounds: int) -> dict[str, float]:
-        """M messages a second, the median of the rounds."""
+    def costs(self, rounds: int) -> dict[str, Cost]:
         works: dict[str, Callable[[], object]] = {
             "discard": self.discard,
             "nsq, at least once": lambda: self.nsq("atLeastOnce"),
             "nsq, exactly once": lambda: self.nsq("exactlyOnce"),
         }
-        for work in works.values():
-            work()
-        times: dict[str, list[float]] = {name: [] for name in works}
-        for _ in range(rounds):
-            for name, work in works.items():
-                times[name].append(timed(work))
-        return {name: self.messages / statistics.median(each) / 1e6 for name, each in times.items()}
+        return take_turns(works, rounds)
 
 
 def main() -> int:
@@ -123,19 +110,17 @@ def main() -> int:
         spark.dataSource.register(DiscardSource)
         bench = Bench(spark, broker, Path(folder), options)
         bench.make_rows()
-        rates = bench.rates(options.rounds)
+        costs = bench.costs(options.rounds)
         spark.stop()
-    for name, rate in rates.items():
-        print(f"{name:34} {rate:6.2f} M messages/s")
-    ratios = {
-        f"{name} / discard": rates[name] / rates["discard"]
-        for name in ("nsq, at least once", "nsq, exactly once")
-    }
+    print_costs(costs, options.messages)
+    ours = [name for name in costs if name != "discard"]
+    ratios = {f"{name} / discard": costs["discard"].seconds / costs[name].seconds for name in ours}
+    by_cpu = {f"{name} / discard": costs["discard"].cpu_seconds / costs[name].cpu_seconds for name in ours}
     print()
-    for name, ratio in ratios.items():
-        print(f"{name:34} {ratio:5.2f}")
+    print_ratios(ratios, by_cpu, TARGETS)
     if options.json:
-        Path(options.json).write_text(json.dumps({"rates": rates, "ratios": ratios}, indent=1))
+        told = {"costs": costs, "ratios": ratios, "cpu_ratios": by_cpu}
+        Path(options.json).write_text(json.dumps(told, indent=1))
     return 0
 
 
