@@ -61,14 +61,17 @@ def measure(work: Callable[[], object]) -> Cost:
     return Cost(time.perf_counter() - begin, cpu_seconds() - cpu)
 
 
-def take_turns(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Cost]:
-    """The median of the rounds, after one to warm up."""
-    for work in works.values():
-        work()
+def take_turns(
+    works: Mapping[str, Callable[[], object]], rounds: int, tidy: Callable[[], object] = lambda: None
+) -> dict[str, Cost]:
+    """The median of the rounds, after one to warm up; `tidy` follows each work and does not count."""
     costs: dict[str, list[Cost]] = {name: [] for name in works}
-    for _ in range(rounds):
+    for number in range(rounds + 1):
         for name, work in works.items():
-            costs[name].append(measure(work))
+            cost = measure(work)
+            if number:
+                costs[name].append(cost)
+            tidy()
     return {
         name: Cost(
             statistics.median(each.seconds for each in found),
