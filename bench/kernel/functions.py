@@ -55,6 +55,7 @@ def workloads(kernel: ModuleType) -> dict[str, tuple[Callable[[], object], int]]
         "find_message": (lambda: kernel.find_message(log, 0, len(log), MESSAGES - 1), MESSAGES),
         "frame_ends": (lambda: kernel.frame_ends(frames), MESSAGES),
         "index_frames": (lambda: kernel.index_frames(log, len(log), 0, 0, 0, 0, MESSAGES), MESSAGES),
+        "decode_batches": (lambda: kernel.decode_batches(log, 0, MESSAGES, True, True, True), MESSAGES),
         "with_attempts": (lambda: kernel.with_attempts(frames, 2), MESSAGES),
         "scan_batches": (lambda: kernel.scan_batches(log, 0, len(log), True, 65536), MESSAGES),
     }

@@ -85,8 +85,7 @@ class MemoryReader(DataSourceReader):
         rows = min(FETCH // (self._size + 34), partition.value)
         writer.add_bodies([os.urandom(self._size)] * rows, time.time_ns(), 0)
         data = writer.take()
-        index, _, _, _ = kernel.index_frames(data, len(data), 0, 0, 0, 0, rows)
-        batch = Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(data, index, 0)
+        batch = Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(data, 0, rows)
         for left in range(partition.value, 0, -rows):
             yield batch if left >= rows else batch.slice(0, left)
 

@@ -686,8 +686,8 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
 # ---- columns
 
 
-def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> tuple[bytes, bytes]:
-    """Two batches of these bodies, and their index."""
+def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> bytes:
+    """Two batches of these bodies, from position 10 on."""
     writer = pure.BatchWriter(10, 0xABC)
     half = len(bodies) // 2
     pieces = []
@@ -695,40 +695,49 @@ def log_of(bodies: list[bytes], stamp: int = 1_700_000_000_123_456_789) -> tuple
         if some:
             writer.add_bodies(some, stamp, 0)
             pieces.append(writer.take())
-    data = b"".join(pieces)
-    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, len(bodies))
-    return data, index
+    return b"".join(pieces)
 
 
 @each_twin
-def test_decode_frames_makes_columns(twin: ModuleType) -> None:
-    data, index = log_of([b"one", b"", b"three"])
-    offsets, bodies, times, ids = twin.decode_frames(data, index, True, True, True)
+def test_decode_batches_makes_columns(twin: ModuleType) -> None:
+    data = log_of([b"one", b"", b"three"])
+    offsets, bodies, times, ids = twin.decode_batches(data, 10, 3, True, True, True)
     assert struct.unpack("<4i", offsets) == (0, 3, 3, 8)
     assert bodies == b"onethree"
     assert struct.unpack("<3q", times) == (1_700_000_000_123_456,) * 3
     assert ids == b"0000000000000abc0000000000000abd0000000000000abe"
-    assert twin.decode_frames(data, index, False, False, False) == (b"", b"", b"", b"")
-    assert twin.decode_frames(data, index[4:8], True, False, False) == (bytes(8), b"", b"", b"")
-    assert twin.decode_frames(b"", b"", True, True, True) == (bytes(4), b"", b"", b"")
+    assert twin.decode_batches(data, 10, 3, False, False, False) == (b"", b"", b"", b"")
+    assert twin.decode_batches(b"", 0, 0, True, True, True) == (bytes(4), b"", b"", b"")
+
+
+@each_twin
+def test_a_range_may_begin_and_end_within_batches(twin: ModuleType) -> None:
+    data = log_of([b"%d" % number for number in range(10)])
+    for first in range(5):  # the first batch holds these
+        for count in range(11 - first):
+            _, bodies, _, _ = twin.decode_batches(data, 10 + first, count, True, False, False)
+            assert bodies == b"0123456789"[first : first + count]
 
 
 @each_twin
 def test_times_before_the_epoch_are_rounded_down(twin: ModuleType) -> None:
     for stamp in (-1, -1000, -1001, -(2**63), 2**63 - 1, 0, 999):
-        data, index = log_of([b"x"], stamp)
-        _, _, times, _ = twin.decode_frames(data, index, False, True, False)
+        _, _, times, _ = twin.decode_batches(log_of([b"x"], stamp), 10, 1, False, True, False)
         assert struct.unpack("<q", times) == (stamp // 1000,)
 
 
 @each_twin
-def test_an_index_that_leads_astray_is_refused(twin: ModuleType) -> None:
-    data, index = log_of([b"one", b"two"])
-    for wrong in (b"\0\0\0\0", b"\xff\xff\xff\xff", struct.pack(">I", len(data) - 33), index[:3]):
+def test_messages_that_are_not_there_are_missed(twin: ModuleType) -> None:
+    data = log_of([b"one", b"two", b"three", b"four"])
+    whole = len(data) // 2
+    for first, count in ((9, 1), (15, 1), (12, 1), (10, 5), (2**63, 1), (10, 2**40), (10, -1)):
         with pytest.raises(ValueError):
-            twin.decode_frames(data, wrong, True, True, True)
-    with pytest.raises(ValueError):
-        twin.decode_frames(data[:-1], index, True, True, True)
+            twin.decode_batches(data, first, count, True, True, True)
+    for cut in range(len(data)):
+        with pytest.raises(ValueError):
+            twin.decode_batches(data[:cut], 10, 4, True, True, True)
+    with pytest.raises(ValueError):  # a batch is missing between
+        twin.decode_batches(data[:whole] + log_of([b"x"] * 2), 10, 4, True, True, True)
 
 
 @each_twin
@@ -741,18 +750,22 @@ def test_columns_of_numbers(twin: ModuleType) -> None:
 @agree
 @often
 @given(SEEDS)
-def test_the_twins_agree_on_decode_frames(draw: Draw) -> None:
+def test_the_twins_agree_on_decode_batches(draw: Draw) -> None:
     data = draw.log()
-    index, _, _, _ = pure.index_frames(data, len(data), 0, 0, 0, 0, draw.choice([0, 2, 1000]))
-    data, index = draw.mangled(data), draw.mangled(index)
-    arguments = (draw.kind(data), draw.kind(index), *(draw.random() < 0.7 for _ in range(3)))
+    first = int.from_bytes(data[16:24], "big") + draw.choice([0, 0, 0, 1, 2, -1])
+    arguments = (
+        draw.kind(draw.mangled(data)),
+        max(0, first),
+        draw.choice([0, 1, 2, 5, 1000]),
+        *(draw.random() < 0.7 for _ in range(3)),
+    )
     try:
-        expected = pure.decode_frames(*arguments)
+        expected = pure.decode_batches(*arguments)
     except ValueError as error:
         with pytest.raises(ValueError, match=str(error)):
-            fast.decode_frames(*arguments)
+            fast.decode_batches(*arguments)
     else:
-        assert fast.decode_frames(*arguments) == expected
+        assert fast.decode_batches(*arguments) == expected
 
 
 @agree

@@ -200,6 +200,44 @@ async def test_a_large_range_over_many_segments(tmp_path: Path) -> None:
         assert 2_400_000 < len(some.batches) <= 3_000_000
 
 
+async def test_without_an_index_the_batches_are_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes_per_file=1 << 20) as api:
+        client = await api.client()
+        for first in range(0, 6000, 500):
+            await client.mpub("t", [b"%d " % number + b"x" * 1000 for number in range(first, first + 500)])
+        await publish(api, b"one", b"two", topic="small%23ephemeral")
+        for topic, query in [
+            ("t", "&max_bytes=100000000"),
+            ("t", "&from=777&max_bytes=3000000"),
+            ("t", "&from=5999"),
+            ("t", "&from=6000"),
+            ("small%23ephemeral", "&from=1"),
+        ]:
+            whole = (await api.get(f"/log/read?topic={topic}{query}")).body
+            bare = (await api.get(f"/log/read?topic={topic}{query}&index=0")).body
+            count, length = struct.unpack_from(">4xI16xQ", whole)
+            assert bare == whole[: 32 + length]
+            assert len(whole) == len(bare) + 4 * count
+        requests = [get("/ping"), get("/log/read?topic=t&index=0"), get("/ping")]
+        api.http.send(b"".join(requests))
+        answers = [await api.http.answer() for _ in requests]
+        assert [answer.body for answer in answers[::2]] == [b"OK"] * 2
+        assert len(answers[1].body) > 6_000_000
+
+
+async def test_a_file_that_was_cut_off_ends_the_answer(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await publish(api, *[b"x" * 1_000_000] * 12)
+        (path,) = (tmp_path / "topics" / "t").glob("*.log")
+        client = await type(api.http).connect(api.broker.http_port)
+        client.send(get("/log/read?topic=t&index=0&max_bytes=100000000"))
+        await client.reader.readuntil(b"NQR1")
+        os.truncate(path, 11_000_000)
+        rest = await client.reader.read()
+        assert len(rest) < 12_000_000
+        client.close()
+
+
 async def test_pipelined_requests_are_answered_in_order(api: Api) -> None:
     await publish(api, b"x" * 900_000, b"y" * 900_000)
     requests = [
@@ -228,12 +266,13 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_a_reader_that_goes_away_leaves_nothing(api: Api) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+async def test_a_reader_that_goes_away_leaves_nothing(api: Api, index: int) -> None:
     await publish(api, *[b"x" * 1_000_000] * 12)
     assert (await read(api, "&max_bytes=1000")).bodies == [b"x" * 1_000_000]
     before = descriptors()
     client = await type(api.http).connect(api.broker.http_port)
-    client.send(get("/log/read?topic=t&max_bytes=100000000"))
+    client.send(get(f"/log/read?topic=t&max_bytes=100000000&index={index}"))
     await client.reader.readexactly(1000)
     client.writer.transport.abort()
     await until(lambda: descriptors() <= before)
@@ -296,6 +335,7 @@ async def test_too_many_readers_are_refused(api: Api, monkeypatch: pytest.Monkey
         ("/log/read?topic=t&from=3", 416, "POSITION_NOT_REACHED"),
         ("/log/read?topic=t&from=2&to=1", 400, "INVALID_ARG_TO"),
         ("/log/read?topic=t&max_bytes=99999999999", 400, "INVALID_ARG_MAX_BYTES"),
+        ("/log/read?topic=t&index=2", 400, "INVALID_ARG_INDEX"),
         ("/log/read?topic=t&epoch=0", 409, "EPOCH_CHANGED"),
         ("/topic/peek?topic=t&limit=1001", 400, "INVALID_ARG_LIMIT"),
         ("/topic/peek?topic=t&from=3", 416, "POSITION_NOT_REACHED"),

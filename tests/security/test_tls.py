@@ -328,6 +328,8 @@ async def test_a_log_is_read_through_tls(
     answer = await https(nsqd, authority.client_context(), request)
     assert answer.partition(b"\r\n\r\n")[2] == plain
     assert len(plain) > 2_400_000
+    bare = await https(nsqd, authority.client_context(), request.replace(b"?", b"?index=0&", 1))
+    assert bare.partition(b"\r\n\r\n")[2] == plain[: -4 * 2400]
 
 
 async def test_https_wants_the_certificates_that_tcp_wants(

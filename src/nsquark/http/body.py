@@ -71,6 +71,35 @@ class BodyWriter:
             await run(send_some)
         return size
 
+    @property
+    def direct(self) -> bool:
+        """Whether bytes go into the socket, past the transport."""
+        return self._fd >= 0
+
+    async def send_file(self, run: Threads, descriptor: int, offset: int, stop: int) -> None:
+        """Send these bytes of a file, which never come to user space. For `direct` ones.
+
+        Raises ConnectionLost, and OSError if they cannot be read.
+        """
+
+        def send_some() -> None:
+            nonlocal offset
+            try:
+                while offset < stop:
+                    sent = os.sendfile(self._fd, descriptor, offset, stop - offset)
+                    if not sent:
+                        raise OSError("the file is shorter than it was")
+                    offset += sent
+            except BlockingIOError:
+                pass  # the socket is full
+            except ConnectionError as error:
+                raise ConnectionLost(str(error)) from None
+
+        await run(send_some)
+        while offset < stop:
+            await self._writable()
+            await run(send_some)
+
     async def _writable(self) -> None:
         """Wait until the socket takes more."""
         self._waiting = waiting = self._loop.create_future()

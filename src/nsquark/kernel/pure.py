@@ -437,37 +437,57 @@ _COLUMN_OFFSETS = struct.Struct("<i")
 _COLUMN_NUMBER = struct.Struct("<q")
 
 
-def decode_frames(
-    data: Buffer, index: Buffer, bodies: bool, times: bool, ids: bool
-) -> tuple[bytes, bytes, bytes, bytes]:
-    """The messages of a piece of log, column by column: (offsets, bodies, times, ids).
+def decode_batches(
+    data: Buffer, first: int, count: int, bodies: bool, times: bool, ids: bool
+) -> tuple[bytes, Buffer, bytes, bytes]:
+    """`count` messages from position `first` on, column by column: (offsets, bodies, times, ids).
 
-    `index` says where each frame begins, as `index_frames` has it. Offsets are one more than messages, i32,
-    and say where each body begins and ends in `bodies`; times are i64, microseconds since the epoch; ids have
-    16 bytes each. Little-endian, as Arrow has it; what is not asked for is empty.
-    Raises ValueError if the index leads astray, OverflowError for 2 GiB of bodies or more.
+    `data` is batches that follow each other, from the one that holds `first` on. Offsets are one more than
+    messages, i32, and say where each body begins and ends in `bodies`; times are i64, microseconds since the
+    epoch; ids have 16 bytes each. Little-endian, as Arrow has it; what is not asked for is empty.
+    Raises ValueError if those messages are not there, or have 2 GiB of bodies or more.
     """
-    if len(index) % 4:
-        raise ValueError("the index is cut off")
+    if not 0 <= count <= len(data) // FRAME.size:
+        raise ValueError(f"too little for {count} messages")
     offsets, stamps, names = bytearray(), bytearray(), bytearray()
     pieces: list[Buffer] = []
-    total = 0
-    for (at,) in _U32.iter_unpack(index):
-        if len(data) - at < 34:
-            raise ValueError(f"no message at {at}")
+    number = at = stop = remaining = skip = total = 0
+    while number < count:
+        bad = ValueError(f"no message at {at}")
+        if remaining == 0:
+            if at != stop or len(data) - at < HEADER.size:
+                raise bad
+            magic, _, length, remaining, position, _, _, _ = HEADER.unpack_from(data, at)
+            if magic != MAGIC or length < HEADER.size or len(data) - at < length:
+                raise bad
+            skip = first + number - position
+            if not 0 <= skip < remaining or (number and skip):
+                raise bad
+            stop = at + length
+            at += HEADER.size
+            continue
+        if stop - at < FRAME.size:
+            raise bad
         size, kind, time, _, name = FRAME.unpack_from(data, at)
-        if size < 30 or kind != 2 or len(data) - at - 4 < size:
-            raise ValueError(f"no message at {at}")
+        if size < 30 or kind != 2 or stop - at - 4 < size:
+            raise bad
+        body = data[at + FRAME.size : at + 4 + size]
+        at += 4 + size
+        remaining -= 1
+        if skip:
+            skip -= 1
+            continue
         if bodies:
+            if total + len(body) > 0x7FFFFFFF:
+                raise bad
             offsets += _COLUMN_OFFSETS.pack(total)
-            pieces.append(data[at + 34 : at + 4 + size])
-            total += size - 30
-            if total > 0x7FFFFFFF:
-                raise OverflowError("2 GiB of bodies or more")
+            pieces.append(body)
+            total += len(body)
         if times:
             stamps += _COLUMN_NUMBER.pack(time // 1000)
         if ids:
             names += name
+        number += 1
     if bodies:
         offsets += _COLUMN_OFFSETS.pack(total)
     return bytes(offsets), b"".join(pieces), bytes(stamps), bytes(names)

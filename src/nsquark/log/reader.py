@@ -134,19 +134,19 @@ class FileSource(Source):
         """Raises OSError when it cannot be opened."""
         super().__init__(str(segment.path), segment.base, segment.end, segment.size)
         self._segment = segment
-        self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def prepare(self) -> None:
         if not self._segment.indexed:
-            self._segment.build_index(self._fd)
+            self._segment.build_index(self.descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
-        return os.pread(self._fd, min(size, self.size - offset), offset)
+        return os.pread(self.descriptor, min(size, self.size - offset), offset)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def marks(self) -> list[tuple[int, int]]:
         return [mark for mark in self._segment.marks if mark[1] < self.size] or [(self.base, 0)]
@@ -205,15 +205,16 @@ class LogReader:
     """The batches that hold [start, end), at most `max_bytes` of them but at least one, and their index.
 
     Make it on the event loop; then, in a thread, `locate` once, `read` until there is nothing more, and only
-    then ask for `index`. `close` it in any case.
+    then ask for `index`, which is empty if it is not `indexed`. `close` it in any case.
     """
 
-    def __init__(self, log: TopicLog, start: int, end: int, max_bytes: int) -> None:
+    def __init__(self, log: TopicLog, start: int, end: int, max_bytes: int, indexed: bool = True) -> None:
         """Takes hold of the range. Raises OSError when it cannot be opened."""
         self.start = start
         self.end = end
         self.length = 0  # of the batches, in bytes
         self._max_bytes = max_bytes
+        self._indexed = indexed
         self._sources = _hold(log, start, end, max_bytes) if start < end else []
         self._parts: list[tuple[Source, int, int]] = []  # from where to where
         self._index: list[bytes] = []
@@ -241,9 +242,19 @@ class LogReader:
             if position < source.end:
                 break
         self.end = max(self.start, min(self.end, position))
-        self._want = self.count
+        self._want = self.count if self._indexed else 0
         if self._parts:
             self._at = self._next = self._parts[0][1]
+
+    @property
+    def files(self) -> list[tuple[int, int, int]]:
+        """Where its bytes lie, once it is located: descriptors, from where to where. None of them if they are
+        in memory."""
+        return [
+            (source.descriptor, start, stop)
+            for source, start, stop in self._parts
+            if isinstance(source, FileSource)
+        ]
 
     def read(self, size: int = PIECE) -> kernel.Buffer:
         """The next bytes of the batches; nothing at their end. Raises LogCorrupt or OSError."""

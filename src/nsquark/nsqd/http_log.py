@@ -5,6 +5,8 @@ The answer to a read is a head, batches as they lie on disk, and the index of wh
     0       4       8          16      24       32
     | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
     | magic | count | position | epoch | length | batches  | index: count times u32
+
+For who does without the index, files go straight into the socket.
 """
 
 from __future__ import annotations
@@ -92,31 +94,40 @@ class LogApi:
         check_position(topic, start)
         end = min(number(request, "to", topic.log.end), topic.log.end)
         max_bytes = number(request, "max_bytes", DEFAULT_READ, LARGEST_READ)
+        indexed = bool(number(request, "index", 1, 1))
         if end < start:
             raise HttpError(400, "INVALID_ARG_TO")
         if self._readers >= MAX_READERS:
             raise HttpError(503, "TOO_MANY_READERS")
         self._readers += 1
         try:
-            return await self._read(request, topic, start, end, max_bytes)
+            return await self._read(request, topic, start, end, max_bytes, indexed)
         finally:
             self._readers -= 1
 
-    async def _read(self, request: Request, topic: Topic, start: int, end: int, max_bytes: int) -> Response:
+    async def _read(
+        self, request: Request, topic: Topic, start: int, end: int, max_bytes: int, indexed: bool
+    ) -> Response:
         reads = self._broker.reads
         reader = None
         try:
-            reader = LogReader(topic.log, start, end, max_bytes)
+            reader = LogReader(topic.log, start, end, max_bytes, indexed)
             await reads.run(reader.locate)
             if start < end and not reader.count:  # forgotten by a log that is in memory only
                 raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic)})
-            length = HEAD.size + reader.length + 4 * reader.count
+            length = HEAD.size + reader.length + (4 * reader.count if indexed else 0)
             response = v1_stream(length, CONTENT_TYPE)
             body = await request.open_body(response)
-            parts = _parts(reader, topic.epoch)
+            head = HEAD.pack(MAGIC, reader.count, reader.start, topic.epoch, reader.length)
             try:
-                while await body.send(reads.run, parts.__next__):
-                    pass
+                if body.direct and not indexed and reader.files:
+                    await body.send(reads.run, lambda: head)
+                    for descriptor, offset, stop in reader.files:
+                        await body.send_file(reads.run, descriptor, offset, stop)
+                else:
+                    parts = _parts(reader, head)
+                    while await body.send(reads.run, parts.__next__):
+                        pass
             finally:
                 body.close()
             return response
@@ -130,9 +141,8 @@ class LogApi:
                 reader.close()
 
 
-def _parts(reader: LogReader, epoch: int) -> Iterator[Buffer]:
+def _parts(reader: LogReader, head: bytes) -> Iterator[Buffer]:
     """The body, a piece at a time, with nothing as the last one. For a thread."""
-    head = HEAD.pack(MAGIC, reader.count, reader.start, epoch, reader.length)
     first = reader.read()
     if reader.length <= len(first):  # small: in one piece
         yield b"".join((head, first, reader.index))

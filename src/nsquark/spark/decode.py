@@ -21,10 +21,9 @@ class Decoder:
         self._wanted = ("value" in names, "timestamp" in names, "id" in names)
         self._texts = {"topic": topic.encode(), "nsqd": nsqd.encode()}
 
-    def decode(self, data: Buffer, index: Buffer, position: int) -> pa.RecordBatch:
-        """The messages that `index` finds in `data`; the first has this position. Raises ValueError."""
-        count = len(index) // 4
-        offsets, bodies, times, ids = kernel.decode_frames(data, index, *self._wanted)
+    def decode(self, data: Buffer, position: int, count: int) -> pa.RecordBatch:
+        """So many messages from this position on, which batches of the log hold. Raises ValueError."""
+        offsets, bodies, times, ids = kernel.decode_batches(data, position, count, *self._wanted)
         columns: dict[str, Callable[[], list[Buffer]]] = {
             # Bodies that are no UTF-8 are passed on as they are, as CAST(value AS STRING) does.
             "value": lambda: [offsets, bodies],

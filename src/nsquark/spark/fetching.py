@@ -25,9 +25,10 @@ from .partitions import LogPartition
 
 logger = logging.getLogger(__name__)
 
+# Without an index, which would have to be made and sent: decoding is a walk over all of it in any case.
 #   0       4       8          16      24       32
-#   | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
-#   | magic | count | position | epoch | length | batches  | index: count times u32
+#   | NQR1  | u32   | u64      | u64   | u64    | ...
+#   | magic | count | position | epoch | length | batches
 _HEAD = struct.Struct(">4sIQQQ")
 _MAX_ANSWER = 1 << 31  # Arrow counts the bytes of a column in 31 bits
 
@@ -74,20 +75,19 @@ class _SpanReader:
                 head = bytearray(_HEAD.size)
                 exchange.read_into(response, memoryview(head))
                 magic, count, position, _, length = _HEAD.unpack(head)
-                size = length + 4 * count
-                if magic != b"NQR1" or position != self._at or not count or size > _MAX_ANSWER:
+                if magic != b"NQR1" or position != self._at or not count or length > _MAX_ANSWER:
                     raise BadAnswer(f"{self._url}/log/read: not an answer of nsqd")
-                if len(self._buffer) < size:
-                    self._buffer = bytearray(size)
-                body = memoryview(self._buffer)[:size]
-                exchange.read_into(response, body)
+                if len(self._buffer) < length:
+                    self._buffer = bytearray(length)
+                batches = memoryview(self._buffer)[:length]
+                exchange.read_into(response, batches)
                 exchange.read(response)
                 self._at += count
                 if self._at < self._span.end:
                     target = self._target(self._at)
                     exchange.ask("GET", target)
                 try:
-                    batch = self._decoder.decode(body[:length], body[length:], position)
+                    batch = self._decoder.decode(batches, position, count)
                 except ValueError as error:
                     raise BadAnswer(f"{self._url}/log/read: not an answer of nsqd: {error}") from None
                 yield batch
@@ -100,6 +100,7 @@ class _SpanReader:
             "to": span.end,
             "max_bytes": self._fetching.max_bytes,
             "epoch": span.epoch,
+            "index": 0,
         }
         return f"/log/read?{urlencode(query)}"
 

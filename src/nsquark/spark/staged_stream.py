@@ -129,8 +129,9 @@ class StagedStream:
 
     def _wait_for_all(self) -> int:
         """Consume what is in the channels now; returns how many are staged then."""
-        end, quiet = self._staging.end, time.monotonic() + _QUIET
         waiting = self._depth()
+        # What was staged since then is counted twice, so it may be too far, but never too near.
+        end, quiet = self._staging.end, time.monotonic() + _QUIET
         goal = None if waiting is None else end + waiting
         while True:
             self._wait_for_news(end, 0.1)

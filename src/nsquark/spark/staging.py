@@ -3,7 +3,7 @@
 A file is what came from one nsqd of one topic at a time. It is named by the number of its first message, and
 appears whole: written beside, synced, renamed.
 
-    JSON: topic, nsqd, count | newline | index: count times u32 | frames as the nsqd sent them
+    JSON: topic, nsqd, count | newline | a batch, as logs have it: the position is the number of the first
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from nsquark import kernel
+
 from .decode import Decoder
 from .errors import BadAnswer, ChannelInUse, DataLost
 
 _NAME = re.compile(r"(\d{20})-(\d+)\.messages")
+_HEADER = struct.Struct(">4sIIIQQqq")
 _FRAME = struct.Struct(">IIqH16s")
-_INDEX = struct.Struct(">I")
 # What is acknowledged stays for a while: for a redelivery to be known, and a checkpoint to be restored.
 KEEP = 600.0
 
@@ -92,17 +94,9 @@ class Staging:
         fresh = [each for each in messages if not self._is_known(nsqd, each)]
         if not fresh:
             return
-        frames = [
-            _FRAME.pack(30 + len(each.body), 2, each.timestamp_ns, each.attempts, each.id) + each.body
-            for each in fresh
-        ]
-        index, at = [], 0
-        for frame in frames:
-            index.append(_INDEX.pack(at))
-            at += len(frame)
         head = json.dumps({"topic": topic, "nsqd": nsqd, "count": len(fresh)}).encode()
         path = self.folder / f"{self.end:020d}-{len(fresh)}.messages"
-        self._write(path, b"".join([head, b"\n", *index, *frames]))
+        self._write(path, b"".join([head, b"\n", _batch(self.end, fresh)]))
         self._chunks.append(Chunk(self.end, self.end + len(fresh), path))
         self.end += len(fresh)
         if self._known is not None:
@@ -115,9 +109,10 @@ class Staging:
         if self._known is None:
             self._known = set()
             for chunk in self._chunks:
-                _, where, index, frames = read_chunk(chunk.path)
-                for (at,) in _INDEX.iter_unpack(index):
-                    self._known.add((where, bytes(frames[at + 18 : at + 34])))
+                _, where, batch = read_chunk(chunk.path)
+                count = chunk.end - chunk.first
+                ids = kernel.decode_batches(batch, chunk.first, count, False, False, True)[3]
+                self._known.update((where, ids[at : at + 16]) for at in range(0, len(ids), 16))
         return (nsqd, message.id) in self._known
 
     def acknowledge(self, position: int) -> None:
@@ -151,16 +146,25 @@ class Staging:
             os.close(folder)
 
 
-def read_chunk(path: Path) -> tuple[str, str, memoryview, memoryview]:
-    """(topic, nsqd, index, frames). Raises BadAnswer, OSError."""
+def _batch(position: int, messages: Sequence[Delivered]) -> bytes:
+    frames = b"".join(
+        _FRAME.pack(30 + len(each.body), 2, each.timestamp_ns, each.attempts, each.id) + each.body
+        for each in messages
+    )
+    time_ns = messages[0].timestamp_ns
+    header = _HEADER.pack(b"NQB1", 0, _HEADER.size + len(frames), len(messages), position, 0, time_ns, 0)
+    batch = bytearray(header + frames)
+    struct.pack_into(">I", batch, 4, kernel.crc32c(batch, 8, len(batch)))
+    return bytes(batch)
+
+
+def read_chunk(path: Path) -> tuple[str, str, memoryview]:
+    """(topic, nsqd, batch). Raises BadAnswer, OSError."""
     data = path.read_bytes()
     head, newline, _ = data.partition(b"\n")
     try:
         told = json.loads(head)
-        begin = len(head) + len(newline)
-        middle = begin + 4 * int(told["count"])
-        view = memoryview(data)
-        return told["topic"], told["nsqd"], view[begin:middle], view[middle:]
+        return told["topic"], told["nsqd"], memoryview(data)[len(head) + len(newline) :]
     except (ValueError, KeyError, TypeError):
         raise BadAnswer(f"option 'stagingDirectory': {path} is not what was written there") from None
 
@@ -172,10 +176,10 @@ def read_rows(paths: Iterable[Path], start: int, end: int, schema: StructType) -
         assert name is not None
         first = int(name[1])
         try:
-            topic, nsqd, index, frames = read_chunk(path)
+            topic, nsqd, batch = read_chunk(path)
         except FileNotFoundError:
             raise DataLost(
                 f"option 'stagingDirectory': offsets [{start}, {end}) are to be read, but {path} is gone"
             ) from None
-        low, high = max(start - first, 0), min(end - first, len(index) // 4)
-        yield Decoder(schema, topic, nsqd).decode(frames, index[4 * low : 4 * high], first + low)
+        low, high = max(start, first), min(end, first + int(name[2]))
+        yield Decoder(schema, topic, nsqd).decode(batch, low, high - low)
