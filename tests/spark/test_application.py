@@ -54,7 +54,7 @@ def stage(writer: Application, batch: int, *partitions: Sequence[int]) -> list[S
 def write(brokers: Sequence[Broker], batch: int, *partitions: Sequence[int], **more: bool) -> bool:
     """A batch from its beginning to its end; whether it was known."""
     writer = application(brokers, **more)
-    return writer.commit(batch, stage(writer, batch, *partitions))
+    return writer.commit(batch, stage(writer, batch, *partitions)).known
 
 
 def rows(brokers: Sequence[Broker]) -> dict[int, int]:
@@ -107,8 +107,8 @@ def test_rows_are_published_where_they_were_staged(brokers: list[Broker]) -> Non
 
 
 def test_without_rows_nothing_is_said(brokers: list[Broker]) -> None:
-    assert not application(brokers).commit(0, [Staged(APP, 0, 0, "", 0)])
-    assert not application(brokers, lasting=False).commit(0, [Staged("job", 0, 0, "", 0)])
+    assert not application(brokers).commit(0, [Staged(APP, 0, 0, "", 0)]).known
+    assert not application(brokers, lasting=False).commit(0, [Staged("job", 0, 0, "", 0)]).known
     assert rows(brokers) == {}
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -13,9 +14,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nsquark.errors import NsquarkError
 from nsquark.flags import StartError
+from nsquark.spark.application import Application
 from nsquark.spark.errors import OptionError
 from nsquark.spark.sink_options import SinkOptions, parse_sink_options
-from nsquark.spark.staged import StagedClient, nsqd_url
 
 from . import durable
 from .options import AT_LEAST_ONCE, EXACTLY_ONCE, Publishing, in_flags, sink_options
@@ -35,7 +36,7 @@ def choose(options: Publishing) -> dict[str, str]:
             exact = _checked({**given, "deliveryMode": "exactlyOnce"})
             _look(parse_sink_options(exact, MESSAGES))
             return exact
-        except OptionError as error:  # there are several nsqds, or it is Go's
+        except OptionError as error:  # one of them is Go's
             if error.option != "deliveryMode" or options.publish_delivery == EXACTLY_ONCE:
                 raise
             logger.info("publishing at least once: %s", in_flags(str(error)))
@@ -50,8 +51,7 @@ def _checked(given: dict[str, str]) -> dict[str, str]:
 
 
 def _look(options: SinkOptions) -> None:
-    with StagedClient(nsqd_url(options), options.addresses.access, 0, 0.0) as client:
-        client.check()
+    Application(replace(options, retries=0), "-").check()
 
 
 def is_exact(sink: dict[str, str]) -> bool:

@@ -181,7 +181,7 @@ class Publishing(Common):
     publish_nsqd_tcp_address: list[str] = flag(STRINGS, list, "or its TCP address")
     publish_lookupd_http_address: list[str] = flag(STRINGS, list, "or lookupds that know it")
     publish_delivery: str = flag(
-        STRING, AUTO, "exactly-once (one nsqd of nsquark), at-least-once, or auto: the best there is"
+        STRING, AUTO, "exactly-once (nsqds of nsquark), at-least-once, or auto: the best there is"
     )
 
 

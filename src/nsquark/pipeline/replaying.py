@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from nsquark.flags import StartError
-from nsquark.spark.publishing import Publisher, find_nsqds
+from nsquark.spark.application import Application
+from nsquark.spark.publishing import Publisher
 from nsquark.spark.rows import runs
 from nsquark.spark.sink_options import SinkOptions
-from nsquark.spark.staged import Attempt, StagedClient, nsqd_url
+from nsquark.spark.targets import find_tcp
 
 from . import durable
 from .delivery import new_app
@@ -77,21 +78,19 @@ class Outlet(Protocol):
 
 
 class ExactOutlet:
-    """To one nsqd of nsquark."""
+    """To nsqds of nsquark, each slice to one of them."""
 
     def __init__(self, options: SinkOptions, app: str) -> None:
         self._options = options
-        self._app = app
-        self._client = StagedClient(
-            nsqd_url(options), options.addresses.access, options.retries, options.retry_interval
-        )
+        self._application = Application(options, app)
 
     def send(self, number: int, messages: Sequence[Message]) -> int:
-        attempt = Attempt(self._client, self._app, number, 0)
-        for run in runs(_as_batch(messages), self._options.topic):
-            for body, count in run.mpubs(b"", self._options.body_bytes):
-                attempt.put(run.topic, 0, body, count)
-        return int(self._client.publish([attempt.staged])["messages"])
+        attempt = self._application.attempt(number, 0)
+        if not attempt.known:
+            for run in runs(_as_batch(messages), self._options.topic):
+                for body, count in run.mpubs(b"", self._options.body_bytes):
+                    attempt.put(run.topic, 0, body, count)
+        return self._application.commit(number, [attempt.staged]).messages
 
 
 class PlainOutlet:
@@ -99,7 +98,7 @@ class PlainOutlet:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._nsqds = find_nsqds(options.addresses)
+        self._nsqds = find_tcp(options.addresses)
 
     def send(self, number: int, messages: Sequence[Message]) -> int:
         with Publisher(self._nsqds, self._options, number) as publisher:

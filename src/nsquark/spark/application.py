@@ -47,6 +47,13 @@ class Member(NamedTuple):
     state: State
 
 
+class Committed(NamedTuple):
+    """A batch that is published."""
+
+    known: bool  # it was so before
+    messages: int  # as far as that is still known
+
+
 class Application:
     def __init__(self, options: SinkOptions, app: str, lasting: bool = True, begins: bool = True) -> None:
         """`lasting`: others may write under this name later; `begins`: whatever its number, a batch of an
@@ -92,14 +99,14 @@ class Application:
 
     # ---- the driver
 
-    def commit(self, batch: int, staged: Sequence[Staged]) -> bool:
-        """Publish what these tasks have staged, wherever that is; whether the batch was published before."""
+    def commit(self, batch: int, staged: Sequence[Staged]) -> Committed:
+        """Publish what these tasks have staged, wherever that is, unless the batch was published before."""
         there = [each for each in staged if each.messages]
         if not there and not self._lasting:
-            return False
+            return Committed(False, 0)
         home = self._settled_home(batch)
         if not there and batch > home.state.last:
-            return False
+            return Committed(False, 0)
         own = [each for each in there if each.node == home.state.node]
         others = _by_node(each for each in there if each.node != home.state.node)
         if batch > home.state.last:
@@ -108,7 +115,8 @@ class Application:
         answer = home.client.publish(self._app, batch, own, _pack(others))
         decided = _parse(self._app, batch, answer["note"])
         self._each(decided, lambda parts: self._at(parts).publish(self._app, batch, parts))
-        return bool(answer["known"])
+        elsewhere = sum(each.messages for parts in decided.values() for each in parts)
+        return Committed(bool(answer["known"]), (answer["messages"] or 0) + elsewhere)
 
     def abort(self, batch: int, staged: Sequence[Staged]) -> None:
         """Let go of what was staged, unless that is what the home has decided on in an earlier try."""

@@ -98,7 +98,7 @@ class _Writer:
         staged = _staged(messages)
         if staged:
             app, batch = staged[0].app, staged[0].batch
-            if self._application(app).commit(batch, staged):
+            if self._application(app).commit(batch, staged).known:
                 logger.info("batch %d of %s was published before", batch, app)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
