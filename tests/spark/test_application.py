@@ -240,12 +240,13 @@ def test_what_cannot_be_known_is_refused(brokers: list[Broker]) -> None:
     ):
         write([second], 1, [1], begins=False)
     assert not write([second, first], 1, [1], begins=False)
-    # the disk of the one that decides is gone
-    first.kill()
-    shutil.rmtree(first.data_path)
-    first.restart()
-    with pytest.raises(NotExact, match=f"{first.http_address} is not the nsqd any more"):
-        write([second, first], 2, [2])
+    # the one that decides has forgotten, and then its disk is gone
+    for lost in (first.data_path / "staged", first.data_path):
+        first.kill()
+        shutil.rmtree(lost)
+        first.restart()
+        with pytest.raises(NotExact, match=f"{first.http_address} does not know any more which batches"):
+            write([second, first], 2, [2])
     # two lists that have nothing in common, and then have
     assert not write([third], 0, [3])
     with pytest.raises(NotExact, match="has two homes"):

@@ -171,16 +171,17 @@ class Application:
         return home
 
     def _known_home(self, home: Home, members: dict[str, Member]) -> Member:
-        if home.node in members:
-            return members[home.node]
-        try:
-            found = self._reach(home.url)
-        except Unreachable as error:
-            raise Unreachable(f"{error}; it decides for application {self._app!r}") from None
-        if found.state.node != home.node:
+        found = members.get(home.node)
+        if found is None:
+            try:
+                found = self._reach(home.url)
+            except Unreachable as error:
+                raise Unreachable(f"{error}; it decides for application {self._app!r}") from None
+        # It knew before anybody else did. If it does not, its disk is gone, or that was too long ago.
+        if found.state.node != home.node or found.state.home is None:
             raise NotExact(
-                f"{home.url} is not the nsqd any more that knows which batches of {self._app!r} "
-                "are published; give it a new 'txnAppId' to begin anew"
+                f"{found.client.url} does not know any more which batches of {self._app!r} are published; "
+                "give it a new 'txnAppId' to begin anew"
             )
         return found
 
