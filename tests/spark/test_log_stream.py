@@ -499,3 +499,11 @@ def test_nothing_that_is_wrong_has_a_traceback_of_ours(broker: Broker) -> None:
         Query(broker).reader.initialOffset()
     frames = [entry.name for entry in caught.traceback]
     assert frames[-1] == "plain"
+    broker.publish("t", numbered(3))
+    query = Query(broker)
+    start = query.reader.initialOffset()
+    end = query.reader.latestOffset(start, ALL)
+    lose_by_deleting(broker)
+    with pytest.raises(DataLost) as caught:
+        query.read(start, end)
+    assert caught.traceback[-1].name == "each_in_one_line"

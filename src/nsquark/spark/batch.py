@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .errors import DataLost, NoSuchTopic, OptionError, in_one_line
+from .errors import DataLost, NoSuchTopic, OptionError, each_in_one_line, in_one_line
 from .fetching import read_span
 from .nodes import Directory, Log, NoLog, ask_log
 from .offsets import Span
@@ -177,7 +177,7 @@ class NsqBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPartition):  # what Spark makes of no partitions at all
             return iter(())
-        return read_span(partition, self._schema, self._options.fetching)
+        return each_in_one_line(read_span(partition, self._schema, self._options.fetching))
 
 
 def _ms(time: datetime) -> int:

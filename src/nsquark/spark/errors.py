@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from nsquark.errors import NsquarkError, UsageError
@@ -50,6 +50,7 @@ class ChannelInUse(NsquarkError):
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_T = TypeVar("_T")
 
 
 def in_one_line(method: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -64,3 +65,11 @@ def in_one_line(method: Callable[_P, _R]) -> Callable[_P, _R]:
             raise error.with_traceback(None) from None
 
     return plain
+
+
+def each_in_one_line(items: Iterator[_T]) -> Iterator[_T]:
+    """The same for what a task reads."""
+    try:
+        yield from items
+    except NsquarkError as error:
+        raise error.with_traceback(None) from None

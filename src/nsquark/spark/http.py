@@ -84,8 +84,9 @@ def why(error: Exception) -> str:
     """What went wrong on a connection, and which option has to do with it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.verify_message} (see option 'tls.caFile')"
-    if isinstance(error, ssl.SSLError):
-        return f"{error.reason or error} (see options 'tls.certFile' and 'tls.keyFile')"
+    reason = str(getattr(error, "reason", ""))
+    if "CERTIFICATE" in reason or "HANDSHAKE_FAILURE" in reason:  # it wants to see one, or another
+        return f"{reason} (see options 'tls.certFile' and 'tls.keyFile')"
     return str(error) or type(error).__name__
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from .admission import default_limit
-from .errors import NoSuchTopic, OptionError, Unreachable, in_one_line
+from .errors import NoSuchTopic, OptionError, Unreachable, each_in_one_line, in_one_line
 from .fetching import read_span
 from .log_stream import LogStream
 from .nodes import Directory, NoLog
@@ -108,9 +108,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         match partition:
             case LogPartition():
-                return read_span(partition, self._schema, self._options.fetching)
+                return each_in_one_line(read_span(partition, self._schema, self._options.fetching))
             case StagedPartition():
-                return read_rows(partition.paths, partition.start, partition.end, self._schema)
+                rows = read_rows(partition.paths, partition.start, partition.end, self._schema)
+                return each_in_one_line(rows)
             case _:  # what Spark makes of no partitions at all
                 return iter(())
 
