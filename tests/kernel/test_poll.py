@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -176,3 +177,29 @@ def test_a_closed_poll_does_nothing(poll: Any, clients: list[Client]) -> None:
     poll.remove(clients[0].fd, clients[0])
     poll.run()
     assert poll.fileno() == -1
+
+
+def test_a_message_is_as_old_as_the_read_it_came_with(poll: Any, writer: Any, clients: list[Client]) -> None:
+    """Not as the run: who was read before has published by the clock of then."""
+    short, long, _ = clients
+    took: list[int] = []
+    long.received = lambda nbytes: took.append(time.time_ns())  # type: ignore[method-assign]
+    for client in (long, short):  # which is also the order in which they are read
+        poll.add(client.fd, client, client.source)
+        client.theirs.send(pub(b"one"))
+    poll.run()
+    (published,) = struct.unpack_from(">q", writer.take(), 48 + 8)
+    assert published >= took[0]
+
+
+def test_nothing_is_not_taken_for_a_part(poll: Any, clients: list[Client]) -> None:
+    with pytest.raises(TypeError):
+        poll.add(clients[0].fd, clients[0], None)
+    for make in (
+        lambda: kernel.Source(None, 1, 1),
+        lambda: kernel.Intake(None, list, list, 1, 1),
+        lambda: kernel.Answer(None, ValueError, 1),
+        lambda: clients[0].source.follow(None, b"PUB t\n", ValueError),
+    ):
+        with pytest.raises(TypeError):
+            make()

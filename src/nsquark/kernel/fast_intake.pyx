@@ -25,7 +25,7 @@ cdef class AnswerQueue:
 
 @cython.freelist(256)
 cdef class Answer:
-    def __cinit__(self, AnswerQueue answers, error, Py_ssize_t count):
+    def __cinit__(self, AnswerQueue answers not None, error, Py_ssize_t count):
         self.answers = answers
         self.error = error
         self.count = count
@@ -62,7 +62,7 @@ def settle_all(list receipts):
 
 
 cdef class Intake:
-    def __cinit__(self, BatchWriter writer, published, commit, Py_ssize_t large, Py_ssize_t too_much):
+    def __cinit__(self, BatchWriter writer not None, published, commit, Py_ssize_t large, Py_ssize_t too_much):
         self.writer = writer
         self.published = published
         self.commit = commit
@@ -88,7 +88,7 @@ cdef class Intake:
 
 
 cdef class Source:
-    def __cinit__(self, AnswerQueue answers, int64_t max_msg_size, int64_t max_body_size):
+    def __cinit__(self, AnswerQueue answers not None, int64_t max_msg_size, int64_t max_body_size):
         self.answers = answers
         self.max_msg_size = max_msg_size
         self.max_body_size = max_body_size
@@ -100,7 +100,7 @@ cdef class Source:
     def following(self):
         return self.intake is not None
 
-    def follow(self, Intake intake, bytes line, error):
+    def follow(self, Intake intake not None, bytes line not None, error):
         self.intake = intake
         self.line = line
         self.error = error

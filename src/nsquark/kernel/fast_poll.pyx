@@ -85,7 +85,7 @@ cdef class Poll:
             self.poll = -1
             self.members = []
 
-    def add(self, int fd, protocol, Source source):
+    def add(self, int fd, protocol, Source source not None):
         cdef epoll_event event
         cdef Member member = Member()
         if fd < 0:
@@ -111,41 +111,45 @@ cdef class Poll:
     def run(self):
         cdef int number, ready
         cdef int fd
-        cdef int64_t now, heard
+        cdef int64_t heard
         if self.poll < 0:
             return
         ready = epoll_wait(self.poll, self.events, ROOM, 0)
-        now, heard = clock(CLOCK_REALTIME), clock(CLOCK_MONOTONIC)
+        heard = clock(CLOCK_MONOTONIC)
         for number in range(ready):
             fd = self.events[number].data.fd
             member = self.members[fd] if fd < len(self.members) else None
             if member is None:
                 continue  # gone since
             try:
-                self.read(fd, <Member> member, now, heard)
+                self.read(fd, <Member> member, heard)
             except Exception as error:
                 self.remove(fd, (<Member> member).protocol)
                 (<Member> member).protocol.failed(error)
 
-    cdef int read(self, int fd, Member member, int64_t now, int64_t heard) except -1:
+    cdef int read(self, int fd, Member member, int64_t heard) except -1:
         cdef Source source = member.source
         cdef Py_buffer view
         cdef Py_ssize_t got
+        cdef int failure
         if source.intake is not None:
             got = recv(fd, self.buffer, self.size, MSG_DONTWAIT)
+            failure = errno
             if got > 0:
                 source.heard = heard
-                if not source.take_bytes(self.buffer, got, now):
+                # The time of this read: others of the run have published by the clock meanwhile.
+                if not source.take_bytes(self.buffer, got, clock(CLOCK_REALTIME)):
                     member.protocol.received(got)
                 return 0
         else:
             PyObject_GetBuffer(member.protocol.get_buffer(-1), &view, PyBUF_WRITABLE)
             got = recv(fd, view.buf, <size_t> view.len, MSG_DONTWAIT)
+            failure = errno  # before anything else is called
             PyBuffer_Release(&view)
             if got > 0:
                 member.protocol.received(got)
                 return 0
-        if got == 0 or (errno != EAGAIN and errno != EINTR):
+        if got == 0 or (failure != EAGAIN and failure != EINTR):
             self.remove(fd, member.protocol)
             member.protocol.ended()
         return 0
