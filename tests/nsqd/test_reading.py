@@ -190,3 +190,22 @@ def test_messages_are_shared_in_one_round_in_proportion_to_the_room(tmp_path: Pa
     harness.turn.run()
     assert [len(reader.take()) for reader in readers] == [78, 79, 159]
     assert channel.depth == 400 - 316
+
+
+def test_who_has_more_than_it_wants_does_not_change_the_shares_of_others(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    channel = topic.channel("c")
+    readers = [Reader() for _ in range(3)]
+    for reader in readers:
+        channel.add_consumer(reader.consumer)
+    channel.set_ready(readers[0].consumer, 1000)
+    topic.publish([b"x"] * 900, 0, Publisher())
+    harness.turn.run()
+    assert len(readers[0].take()) == 900
+    channel.set_ready(readers[0].consumer, 1)
+    for reader in readers[1:]:
+        channel.set_ready(reader.consumer, 1000)
+    topic.publish([b"x"] * 100, 0, Publisher())
+    harness.turn.run()
+    assert [len(reader.take()) for reader in readers] == [0, 50, 50]

@@ -82,7 +82,10 @@ class Channel(Backlog):
 
     def set_ready(self, consumer: Consumer, number: int) -> None:
         consumer.ready_count = number
-        self.has_room(consumer)
+        if consumer.free > 0:
+            self.has_room(consumer)
+        else:
+            self._ready.pop(consumer, None)  # less than no room would be taken off the others'
 
     def has_room(self, consumer: Consumer) -> None:
         """The consumer may take more than before: a higher RDY, or its socket takes data again."""
