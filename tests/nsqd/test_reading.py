@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from nsquark import kernel
+from nsquark.nsqd.connection import Connection
 from tests import daemon
-from tests.daemon import Client
+from tests.daemon import PATIENCE, Client, until
 from tests.nsqd.api import Api, running
 from tests.nsqd.harness import Clock, Harness, Publisher, Reader
 
@@ -209,3 +210,28 @@ def test_who_has_more_than_it_wants_does_not_change_the_shares_of_others(tmp_pat
     topic.publish([b"x"] * 100, 0, Publisher())
     harness.turn.run()
     assert [len(reader.take()) for reader in readers] == [0, 50, 50]
+
+
+async def test_what_was_published_is_stored_whatever_happens_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even what fails in failing must not keep a turn from its end."""
+    if kernel.new_poll(bytearray(8)) is None:
+        pytest.skip("there is no Poll here")
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
+
+    def broken(self: Connection, *what: object) -> None:
+        raise RuntimeError("never mind")
+
+    async with running(tmp_path) as api:
+        good, bad = await api.client(), await api.client()
+        await good.pub("t", b"one")
+        await bad.pub("u", b"one")
+        monkeypatch.setattr(Connection, "failed", broken)
+        monkeypatch.setattr(Connection, "received", broken)
+        bad.send(b"NOP\n")
+        await until(lambda: errors)
+        answer = await asyncio.wait_for(api.post("/pub?topic=t", b"two"), PATIENCE)
+        assert (answer.status, len(errors)) == (200, 1)
+        await good.pub("t", b"three")

@@ -135,5 +135,7 @@ class Server:
 def _read(poll: Poll, turn: Turn) -> None:
     """Read every socket that has something, and do what follows from it."""
     turn.hold()
-    poll.run()
-    turn.run()
+    try:
+        poll.run()
+    finally:  # whatever happens: nobody else has it run now
+        turn.run()
