@@ -193,6 +193,25 @@ def test_messages_are_shared_in_one_round_in_proportion_to_the_room(tmp_path: Pa
     assert channel.depth == 400 - 316
 
 
+def test_what_does_not_divide_goes_to_each_in_turn(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    channel = topic.channel("c")
+    readers = [Reader() for _ in range(3)]
+    for reader in readers:
+        channel.add_consumer(reader.consumer)
+        channel.set_ready(reader.consumer, 100)
+    got = [0, 0, 0]
+    for _ in range(3):
+        topic.publish([b"x"] * 4, 0, Publisher())
+        harness.turn.run()
+        for number, reader in enumerate(readers):
+            for message, _, _ in reader.take():
+                got[number] += 1
+                assert not channel.finish(reader.consumer, message, message + 1)
+    assert got == [4, 4, 4]
+
+
 def test_who_has_more_than_it_wants_does_not_change_the_shares_of_others(tmp_path: Path) -> None:
     harness = Harness(tmp_path, Clock())
     topic = harness.topic("t")

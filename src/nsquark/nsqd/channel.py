@@ -223,10 +223,12 @@ class Channel(Backlog):
             return
         available = self.depth
         round_left = room = 0  # consumers of this round that have not been served, and their room
+        leader: Consumer | None = None
         idle = 0
         while ready and available > 0:
             if not round_left and 1 < (round_left := len(ready)) <= available:
                 room = sum([consumer.free for consumer in ready])
+                leader = next(iter(ready))
             consumer = next(iter(ready))
             free = consumer.free
             del ready[consumer]
@@ -268,6 +270,9 @@ class Channel(Backlog):
             available -= sent
             if consumer.free > 0:
                 ready[consumer] = None
+        if leader is not None and leader in ready:
+            # Shares are rounded up: who was the first to gain by it is the last the next time.
+            ready[leader] = ready.pop(leader)
 
     def cannot_read(self, error: OSError, now: int) -> None:
         """The log cannot be read now."""
