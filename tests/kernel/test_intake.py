@@ -251,6 +251,14 @@ def test_other_receipts_and_refusals(twin: tuple[ModuleType, ModuleType]) -> Non
     rig.take(pub(b"one") * 2)
     rig.settle_all([Receipt(), Receipt()])
     assert settled == [None, None]
+
+    class Broken(Receipt):
+        def settle(self, reason: str | None) -> None:
+            raise RuntimeError("never mind")
+
+    with pytest.raises(RuntimeError, match="never mind"):
+        rig.settle_all([Broken(), Receipt()])
+    assert settled == [None, None, None]
     rig.answers.queue[0].settle("disk full")
     assert rig.calls == ["published", "refused 2: disk full"]
 

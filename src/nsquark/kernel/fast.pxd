@@ -17,7 +17,7 @@ cdef class BatchWriter:
     cdef readonly int64_t body_bytes
 
     cdef int reserve(self, size_t more) except -1
-    cdef int resize(self, size_t room) except -1
+    cdef int grow(self, size_t room) except -1
     cdef int open_batch(self, int64_t timestamp, int64_t due) except -1
     cdef int seal(self) except -1
     cdef void add(self, const uint8_t *body, uint32_t size, uint64_t timestamp) noexcept

@@ -217,31 +217,16 @@ cdef class BatchWriter:
         room = self.used + self.used // 2 + more
         if room < self.usual:
             room = self.usual
-        self.resize(room)
+        self.grow(room)
         return 0
 
-    cdef int resize(self, size_t room) except -1:
-        cdef PyObject *block
-        if self.block is None:
-            self.block = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> room)
-        else:
-            # _PyBytes_Resize wants the only reference, and eats it when it fails
-            block = <PyObject *> self.block
-            Py_INCREF(self.block)
-            self.block = None
-            self.data = NULL
-            self.room = 0
-            try:
-                _PyBytes_Resize(&block, <Py_ssize_t> room)
-            except MemoryError:
-                self.used = 0
-                self.count = 0
-                self.body_bytes = 0
-                self.batch = -1
-                raise
-            self.block = <object> block
-            Py_DECREF(self.block)
-        self.data = <uint8_t *> PyBytes_AS_STRING(self.block)
+    cdef int grow(self, size_t room) except -1:
+        # Not by _PyBytes_Resize, which loses everything when there is no memory.
+        block = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> room)
+        if self.used:
+            memcpy(PyBytes_AS_STRING(block), self.data, self.used)
+        self.block = block
+        self.data = <uint8_t *> PyBytes_AS_STRING(block)
         self.room = room
         return 0
 
@@ -415,15 +400,20 @@ cdef class BatchWriter:
         return total
 
     def take(self):
+        cdef PyObject *block
         self.seal()
         if self.used == 0:
             return b""
         # what is usual is asked for at once the next time; a rare giant is not remembered
         self.usual = self.used + 64 if self.used < 1048576 else 1048576
-        self.resize(self.used)
-        data = self.block
+        # cut to size: that wants the only reference, and eats it when it fails
+        block = <PyObject *> self.block
+        Py_INCREF(self.block)
         self.block = None
         self.data = NULL
+        _PyBytes_Resize(&block, <Py_ssize_t> self.used)
+        data = <object> block
+        Py_DECREF(data)
         self.used = self.room = 0
         self.count = 0
         self.body_bytes = 0

@@ -56,9 +56,15 @@ cdef class Answer:
 
 
 def settle_all(list receipts):
+    failure = None
     for receipt in receipts:
-        if type(receipt) is not Answer or not (<Answer> receipt).sent():
-            receipt.settle(None)
+        try:
+            if type(receipt) is not Answer or not (<Answer> receipt).sent():
+                receipt.settle(None)
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 cdef class Intake:

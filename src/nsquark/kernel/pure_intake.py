@@ -84,9 +84,15 @@ class Answer:
 
 
 def settle_all(receipts: list[Receipt]) -> None:
-    """Everything that they are for is stored."""
+    """Everything that they are for is stored. What goes wrong with one comes out when all are told."""
+    failure = None
     for receipt in receipts:
-        receipt.settle(None)
+        try:
+            receipt.settle(None)
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 class Intake:
