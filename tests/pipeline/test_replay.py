@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from nsquark.flags import StartError
 from nsquark.pipeline.running import Stop
+from tests.daemon import Nsqlookupd
 from tests.pipeline.command import run
 from tests.spark.broker import Broker, numbered
 
@@ -81,16 +82,21 @@ def test_times_select_and_a_stop_can_be_resumed(spark: SparkSession, broker: Bro
     assert bodies(spark, broker, "back") == numbered(10, 10)
 
 
-def test_where_it_cannot_be_exact_it_says_so(spark: SparkSession, broker: Broker, other: Broker) -> None:
+def test_it_is_exact_over_several_nsqds_and_says_where_it_cannot_be(
+    spark: SparkSession, broker: Broker, other: Broker
+) -> None:
     broker.publish("t", numbered(10))
+    exactly = ("--topic=t", "--publish=back", "--publish-delivery=exactly-once")
     two = (
         f"--publish-nsqd-http-address={broker.http_address}",
         f"--publish-nsqd-http-address={other.http_address}",
     )
-    with pytest.raises(StartError, match=r"^--publish-delivery: exactlyOnce needs one nsqd"):
-        replay(spark, broker, "--topic=t", "--publish=back", "--publish-delivery=exactly-once", *two)
-    assert replay(spark, broker, "--topic=t", "--publish=back", *two) == 10
+    assert replay(spark, broker, *exactly, *two) == 10
     assert sum(each.log("back")["next"] for each in (broker, other) if has(each, "back")) == 10
+    with Nsqlookupd().start() as stranger:
+        no_nsqd = f"--publish-nsqd-http-address={stranger.http_address}"
+        with pytest.raises(StartError, match=r"^--publish-delivery: exactlyOnce needs nsquark's nsqd"):
+            replay(spark, broker, *exactly, no_nsqd)
 
 
 def has(broker: Broker, topic: str) -> bool:
