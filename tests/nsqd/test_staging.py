@@ -370,12 +370,12 @@ async def test_a_disk_that_refuses_is_told_and_tried_again(
         log = api.broker.topics["t"].log
         write, left = log._write, 3
 
-        def refuse(data: bytes) -> Any:
+        def refuse(data: bytes, size: int) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
                 raise OSError(28, "No space left on device")
-            return write(data)
+            return write(data, size)
 
         monkeypatch.setattr(log, "_write", refuse)
         assert await app.publish(0, (0, "a", 5)) == (503, {"message": "EXITING"})
