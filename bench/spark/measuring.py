@@ -6,6 +6,7 @@ everything that takes part, which is this process and all that it has started (S
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
@@ -98,3 +99,10 @@ def print_ratios(
         verdict = f"{target}: {'met' if target.is_met(ratio) else 'NOT MET'}" if target is not None else ""
         by_cpu = f"by CPU {cpu_ratios[name]:5.2f}" if name in cpu_ratios else ""
         print(f"{name:52} {ratio:5.2f}   {verdict:24} {by_cpu}".rstrip())
+
+
+def write_json(
+    path: Path, costs: Mapping[str, Cost], ratios: Mapping[str, float], cpu_ratios: Mapping[str, float]
+) -> None:
+    told = {"costs": costs, "ratios": ratios, "cpu_ratios": cpu_ratios}
+    path.write_text(json.dumps(told, indent=1))

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import statistics
@@ -35,7 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from measuring import Cost, Target, print_costs, print_ratios, take_turns
+from measuring import Cost, Target, print_costs, print_ratios, take_turns, write_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
@@ -255,8 +254,7 @@ def main() -> int:
     print()
     print_ratios(ratios, by_cpu, TARGETS)
     if options.json:
-        told = {"costs": costs, "ratios": ratios, "cpu_ratios": by_cpu}
-        Path(options.json).write_text(json.dumps(told, indent=1))
+        write_json(Path(options.json), costs, ratios, by_cpu)
     return 0
 
 

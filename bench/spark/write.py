@@ -13,7 +13,6 @@ nsqd runs on the same machine and stores everything, so that its work is in the 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from measuring import Cost, Target, print_costs, print_ratios, take_turns
+from measuring import Cost, Target, print_costs, print_ratios, take_turns, write_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -124,8 +123,7 @@ def main() -> int:
     print()
     print_ratios(ratios, by_cpu, TARGETS)
     if options.json:
-        told = {"costs": costs, "ratios": ratios, "cpu_ratios": by_cpu}
-        Path(options.json).write_text(json.dumps(told, indent=1))
+        write_json(Path(options.json), costs, ratios, by_cpu)
     return 0
 
 

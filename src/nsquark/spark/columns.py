@@ -5,6 +5,8 @@ pyspark is asked for types only, so that this can be read without a session.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -34,14 +36,18 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
 }
 
 
+def check_type(field: StructField, types: Sequence[type[DataType]]) -> None:
+    """Raises OptionError if the column is of no such type."""
+    if type(field.dataType) not in types:
+        names = " or ".join(each().simpleString().upper() for each in types)
+        given = field.dataType.simpleString().upper()
+        raise OptionError("schema", f"column {field.name!r} is {names}, not {given}")
+
+
 def check_schema(schema: StructType) -> None:
     """Raises OptionError if it is not a selection of our columns."""
     for field in schema.fields:
         types = _TYPES.get(field.name)
         if types is None:
             raise OptionError("schema", f"no column {field.name!r}: there are {', '.join(_TYPES)}")
-        if type(field.dataType) not in types:
-            names = " or ".join(each().simpleString().upper() for each in types)
-            raise OptionError(
-                "schema", f"column {field.name!r} is {names}, not {field.dataType.simpleString().upper()}"
-            )
+        check_type(field, types)

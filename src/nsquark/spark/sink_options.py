@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from nsquark.names import is_valid_name
 
+from .columns import check_type
 from .errors import OptionError
 from .options import SINK, Addresses, Reader, parse_addresses
 
@@ -89,11 +90,7 @@ def _check_columns(schema: StructType) -> set[str]:
         types = _COLUMNS.get(field.name)
         if types is None:
             raise OptionError("schema", f"column {field.name!r}: a sink takes {', '.join(_COLUMNS)}")
-        if type(field.dataType) not in types:
-            names = " or ".join(each().simpleString().upper() for each in types)
-            raise OptionError(
-                "schema", f"column {field.name!r} is {names}, not {field.dataType.simpleString().upper()}"
-            )
+        check_type(field, types)
     if "value" not in schema.names:
         raise OptionError("schema", "there is no column 'value', which holds the messages")
     return set(schema.names)
