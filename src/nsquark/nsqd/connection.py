@@ -230,7 +230,8 @@ class Connection(asyncio.BufferedProtocol):
         """Something was read that the source does not take."""
         if self._answers.ended:
             return  # what still comes is of no interest
-        self._leave_source()
+        if self._source.following:
+            self._leave_source()
         self._parse(nbytes)
         if self._paused_at:
             self._check_unread()
