@@ -92,8 +92,8 @@ class Rig:
         self.source.follow(self.intake, line, ValueError)
 
     def take(self, data: bytes, end: int = 9999) -> int:
-        count: int = self.source.take(data, end, 7)
-        return count
+        taken: int = self.source.take(data, 0, end, 7)
+        return taken
 
     def bodies(self) -> list[bytes]:
         data = self.writer.take()
@@ -109,55 +109,105 @@ class Rig:
 
 
 @each_twin
-def test_a_read_of_pubs_is_taken_whole_or_not_at_all(twin: tuple[ModuleType, ModuleType]) -> None:
-    rig = Rig(twin, ids=3)
-    assert not rig.source.following
-    assert rig.take(pub(b"one")) == 0
-    rig.follow(b"PUB t\n")
-    assert rig.source.following
-    data = pub(b"one") + pub(b"three")
-    for end in {*range(len(data))} - {13}:  # the first command has 13 bytes
-        assert rig.take(data, end) == 0
-    for other in (pub(b"x", b"u"), pub(b""), pub(b"x" * 21), mpub(b"x"), b"FIN 0123456789abcdef\n", b"\n"):
-        assert rig.take(data + other) == 0
-    assert (rig.writer.count, rig.writer.size, rig.writer.ids_left, rig.calls) == (0, 0, 3, [])
-    assert rig.take(data, 13) == 1
-    assert rig.take(data + b"left over", len(data)) == 2
-    assert (rig.writer.ids_left, rig.source.taken, rig.writer.body_bytes) == (0, 3, 11)
-    assert rig.take(data, 13) == 0, "there is no id for it"
-    assert [answer.count for answer in rig.answers.queue] == [1, 2]
-    assert list(rig.answers.queue) == rig.intake.receipts
-    assert rig.bodies() == [b"one", b"one", b"three"]
-    assert rig.writer.body_bytes == 0
-    rig.source.forget()
-    assert not rig.source.following
+def test_pubs_are_taken_as_far_as_they_are_whole(twin: tuple[ModuleType, ModuleType]) -> None:
+    one, two = pub(b"one"), pub(b"three")
+    data = one + two
+    for end in range(1, len(data)):
+        rig = Rig(twin)
+        assert not rig.source.following
+        assert rig.take(data) == 0
+        rig.follow(b"PUB t\n")
+        assert rig.source.following
+        assert rig.take(data, end) == end
+        whole = end >= len(one)
+        assert (rig.writer.count, rig.source.taken, len(rig.answers.queue)) == (whole, whole, whole)
+        kept = data[len(one) * whole : end]
+        assert rig.source.kept == kept
+        rest = kept + data[end:]
+        assert rig.take(rest) == len(rest)
+        assert (rig.source.kept, rig.source.taken) == (b"", 2)
+        assert rig.bodies() == [b"one", b"three"]
 
 
 @each_twin
-def test_a_read_of_mpubs_is_taken_whole_or_not_at_all(twin: tuple[ModuleType, ModuleType]) -> None:
+def test_pubs_are_taken_up_to_something_else(twin: tuple[ModuleType, ModuleType]) -> None:
+    rig = Rig(twin, ids=3)
+    rig.follow(b"PUB t\n")
+    data = pub(b"one") + pub(b"three")
+    others = [pub(b"x", b"u"), pub(b""), pub(b"x" * 21), mpub(b"x"), b"FIN 0123456789abcdef", b"PUB u"]
+    for other in others:
+        assert (rig.take(other), rig.source.kept) == (0, b"")
+    assert (rig.writer.count, rig.writer.size, rig.writer.ids_left, rig.calls) == (0, 0, 3, [])
+    assert rig.take(data + others[0]) == len(data)
+    assert rig.take(data[:13]) == 13
+    assert (rig.writer.ids_left, rig.source.taken, rig.writer.body_bytes) == (0, 3, 11)
+    assert rig.take(data, 13) == 0, "there is no id for it"
+    assert rig.take(data) == 0
+    assert [answer.count for answer in rig.answers.queue] == [2, 1]
+    assert list(rig.answers.queue) == rig.intake.receipts
+    assert rig.bodies() == [b"one", b"three", b"one"]
+    assert rig.writer.body_bytes == 0
+    assert rig.take(b"PUB ") == 4
+    assert rig.source.forget() == b"PUB "
+    assert (rig.source.following, rig.source.kept) == (False, b"")
+
+
+@each_twin
+def test_mpubs_are_taken_as_far_as_they_are_whole(twin: tuple[ModuleType, ModuleType]) -> None:
+    one, two = mpub(b"one", b"three"), mpub(b"x" * 20, b"y")
+    data = one + two
+    for end in range(1, len(data)):
+        rig = Rig(twin)
+        rig.follow(b"MPUB t\n")
+        assert rig.take(data, end) == end
+        kept = data[len(one) * (end >= len(one)) : end]
+        assert rig.source.kept == kept
+        rest = kept + data[end:]
+        assert rig.take(rest) == len(rest)
+        assert (rig.source.kept, rig.source.taken) == (b"", 4)
+        assert rig.bodies() == [b"one", b"three", b"x" * 20, b"y"]
+
+
+@each_twin
+def test_mpubs_are_taken_up_to_something_else(twin: tuple[ModuleType, ModuleType]) -> None:
     rig = Rig(twin, ids=4)
     rig.follow(b"MPUB t\n")
     one, two = mpub(b"one", b"three"), mpub(b"x" * 20)
-    for end in {*range(len(one + two))} - {len(one)}:
-        assert rig.take(one + two, end) == 0
-    bad = [
-        mpub(),
-        mpub(b""),
-        mpub(b"x" * 21),
-        mpub(*[b"x"] * 12),
-        mpub(b"x", topic=b"u"),
-        pub(b"x"),
-        b"MPUB t\n",
-    ]
-    lies = [two[:8] + size + two[11:] for size in (b"\0\0\x1b", b"\0\0\x1d", b"\xff\xff\xff")]
+    bad = [mpub(), mpub(b""), mpub(b"x" * 21), mpub(*[b"x"] * 12), mpub(b"x", topic=b"u"), pub(b"x")]
+    lies = [two[:8] + size + two[11:] for size in (b"\0\0\x1b", b"\xff\xff\xff")]
     for other in [*bad, *lies]:
-        assert rig.take(one + other) == 0
+        assert (rig.take(other), rig.source.kept) == (0, b"")
+    # An error is one as soon as it can be seen.
+    assert rig.take(mpub()[:15]) == rig.take(mpub(b"x" * 21)[:19]) == rig.take(mpub(b"x", b"")[:24]) == 0
+    assert rig.take(mpub(*[b"x"] * 12)[:11]) == 0
     assert (rig.writer.count, rig.writer.size, rig.calls) == (0, 0, [])
-    assert rig.take(one + two) == 2
+    assert rig.take(one + two + bad[0]) == len(one + two)
     assert (rig.writer.ids_left, rig.source.taken, rig.writer.body_bytes) == (1, 3, 28)
     assert rig.take(one) == 0, "there are not ids enough"
     assert [answer.count for answer in rig.answers.queue] == [2]
     assert rig.bodies() == [b"one", b"three", b"x" * 20]
+
+
+@each_twin
+def test_the_beginning_of_a_large_command_is_not_kept(twin: tuple[ModuleType, ModuleType]) -> None:
+    rig = Rig(twin)
+    rig.source = twin[1].Source(rig.answers, 1 << 20, 1 << 20)
+    rig.follow(b"PUB t\n")
+    large = pub(b"x" * (1 << 17))
+    assert rig.source.take(large, 0, 64 << 10, 7) == 64 << 10
+    assert len(rig.source.kept) == 64 << 10
+    assert rig.source.take(pub(b"one") + large, 0, 13 + (64 << 10) + 1, 7) == 13
+    assert rig.source.kept == b""
+
+
+@each_twin
+def test_what_is_taken_lies_in_the_buffer(twin: tuple[ModuleType, ModuleType]) -> None:
+    rig = Rig(twin)
+    rig.follow(b"PUB t\n")
+    assert rig.source.take(b"..." + pub(b"one"), 3, 99, 7) == 13
+    for start, end in ((-1, 4), (5, 4), (14, 99)):
+        with pytest.raises(ValueError, match="not in the buffer"):
+            rig.source.take(pub(b"one"), start, end, 7)
 
 
 @each_twin
@@ -183,7 +233,7 @@ def test_when_a_commit_comes(twin: tuple[ModuleType, ModuleType]) -> None:
     assert rig.calls == ["published", "commit"]
     rig.follow(b"PUB t\n")
     for _ in range(64):
-        assert rig.take(pub(b"x" * 20)) == 1
+        assert rig.take(pub(b"x" * 20)) == 30
     assert rig.calls == ["published", "commit", "published", "commit"]
 
 
@@ -289,9 +339,12 @@ def test_the_twins_take_the_same(seed: int) -> None:
     line = draw.choice([b"PUB t\n", b"MPUB t\n"])
     for rig in rigs:
         rig.follow(line)
+    kept = b""
     for data, end in reads(draw):
-        one, other = (rig.take(data, end) for rig in rigs)
+        one, other = (rig.take(kept + data, end) for rig in rigs)
         assert one == other
+        kept, another = (rig.source.kept for rig in rigs)
+        assert kept == another
     for name in ("count", "body_bytes", "ids_left", "size", "position", "next_id"):
         assert getattr(rigs[0].writer, name) == getattr(rigs[1].writer, name)
     assert rigs[0].calls == rigs[1].calls

@@ -13,8 +13,8 @@ import pytest
 
 from nsquark import kernel
 
-SHARED = bytearray(1 << 16)
-poll_or_none = kernel.new_poll(bytearray(8))
+SHARED = bytearray(256 << 10)
+poll_or_none = kernel.new_poll(SHARED)
 pytestmark = pytest.mark.skipif(poll_or_none is None, reason="there is no Poll here")
 
 
@@ -49,7 +49,11 @@ class Client:
     def received(self, nbytes: int) -> None:
         if self.error is not None:
             raise self.error
-        self.got.append(bytes((SHARED if self.source.following else self.own)[:nbytes]))
+        self.got.append(bytes(self.own[:nbytes]))
+
+    def left(self, start: int, end: int) -> None:
+        self.got.append(bytes(SHARED[start:end]))
+        self.source.forget()
 
     def ended(self) -> None:
         self.ends += 1
@@ -103,9 +107,21 @@ def test_everybody_is_read_and_publishes_go_the_short_way(
     assert clients[0].source.heard > 0
     poll.run()  # it had no room for all of it
     assert clients[1].got == [b"PUB t", pub(b"one")[5:10]]
-    clients[0].theirs.send(b"NOP\n")
+    clients[0].theirs.send(pub(b"two")[:7])
     poll.run()
-    assert clients[0].got == [b"NOP\n"]
+    assert (clients[0].got, clients[0].source.kept) == ([], pub(b"two")[:7])
+    poll.run()
+    clients[0].theirs.send(pub(b"two")[7:] + b"NOP\n")
+    poll.run()
+    assert (clients[0].got, clients[0].source.taken, clients[0].source.kept) == ([b"NOP\n"], 2, b"")
+
+
+def test_a_beginning_is_not_a_sign_of_life(poll: Any, clients: list[Client]) -> None:
+    client = clients[0]
+    poll.add(client.fd, client, client.source)
+    client.theirs.send(pub(b"one")[:9])
+    poll.run()
+    assert (client.source.kept, client.source.heard) == (pub(b"one")[:9], 0)
 
 
 def test_only_those_in_it_are_read(poll: Any, writer: Any, clients: list[Client]) -> None:
@@ -203,3 +219,8 @@ def test_nothing_is_not_taken_for_a_part(poll: Any, clients: list[Client]) -> No
     ):
         with pytest.raises(TypeError):
             make()
+
+
+def test_a_buffer_must_have_room_behind_what_is_kept() -> None:
+    with pytest.raises(ValueError, match="too small"):
+        kernel.new_poll(bytearray(64 << 10))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,47 @@ async def test_a_publisher_of_a_topic_that_is_deleted_and_comes_again(api: Api) 
             await client.ok()
         assert (await api.topic("t"))["message_count"] == 3
         await api.done("/topic/delete?topic=t")
+
+
+@pytest.mark.parametrize("make", [pub, mpub])
+async def test_a_stream_may_be_cut_anywhere(api: Api, make: Callable[[bytes], bytes]) -> None:
+    client = await api.client()
+    draw = random.Random(make.__name__)
+    bodies = [b"%d".ljust(draw.choice([1, 5, 100, 998]), b".") % number for number in range(2000)]
+    stream = b"".join(map(make, bodies))
+    at = 0
+    while at < len(stream):
+        size = draw.choice([1, 3, 10, 1000, 70_000, 200_000])
+        client.send(stream[at : at + size])
+        at += size
+        if draw.random() < 0.5:
+            await api.stats()  # it has had time to come
+    await oks(client, len(bodies))
+    consumer = await api.client()
+    await consumer.sub("t", "c", len(bodies))
+    assert [(await consumer.message()).body for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize(
+    ("beginning", "error"),
+    [
+        (pub(b"xyz")[:6], b"E_BAD_MESSAGE PUB failed to read message body size"),
+        (pub(b"xyz")[:11], b"E_BAD_MESSAGE PUB failed to read message body"),
+        (mpub(b"xyz")[:9], b"E_BAD_BODY MPUB failed to read body size"),
+        (mpub(b"xyz")[:13], b"E_BAD_BODY MPUB failed to read message count"),
+        (mpub(b"xyz")[:-1], b"E_BAD_MESSAGE MPUB failed to read message body"),
+    ],
+)
+async def test_an_end_within_a_command(api: Api, beginning: bytes, error: bytes) -> None:
+    client = await api.client()
+    command = (pub if beginning.startswith(b"P") else mpub)(b"one")
+    for _ in range(3):
+        client.send(command)
+        await client.ok()
+    client.send(command + beginning)
+    await client.ok()
+    client.half_close()
+    assert await client.error() == error
 
 
 async def test_a_publisher_may_close_its_half(api: Api) -> None:
@@ -235,7 +277,7 @@ async def test_what_was_published_is_stored_whatever_happens_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even what fails in failing must not keep a turn from its end."""
-    if kernel.new_poll(bytearray(8)) is None:
+    if kernel.new_poll(bytearray(256 << 10)) is None:
         pytest.skip("there is no Poll here")
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
@@ -248,7 +290,7 @@ async def test_what_was_published_is_stored_whatever_happens_to_another(
         await good.pub("t", b"one")
         await bad.pub("u", b"one")
         monkeypatch.setattr(Connection, "failed", broken)
-        monkeypatch.setattr(Connection, "received", broken)
+        monkeypatch.setattr(Connection, "left", broken)
         bad.send(b"NOP\n")
         await until(lambda: errors)
         answer = await asyncio.wait_for(api.post("/pub?topic=t", b"two"), PATIENCE)

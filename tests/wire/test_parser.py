@@ -318,7 +318,9 @@ def test_bytes_may_be_read_into_the_buffer() -> None:
     fresh.get_buffer()[:7] = b"  V2NOP"
     fresh.received(7)
     assert fresh.next_event() is None
-    assert fresh.get_buffer().obj is not shared  # what is incomplete is kept aside
+    shared[:] = bytes(64)  # what is incomplete is kept aside
+    assert len(fresh.get_buffer()) == 61  # and read on behind
+    shared[:] = bytes(64)  # nothing came, and it was another's turn
     fresh.get_buffer()[:5] = b"\nNOP\n"
     fresh.received(5)
     assert [fresh.next_event(), fresh.next_event(), fresh.next_event()] == [
@@ -327,6 +329,38 @@ def test_bytes_may_be_read_into_the_buffer() -> None:
         None,
     ]
     assert fresh.get_buffer().obj is shared
+
+
+def test_a_piece_of_a_command_leaves_room_for_many() -> None:
+    shared = bytearray(1 << 16)
+    events = CommandParser(shared, MAX_MSG_SIZE, MAX_BODY_SIZE)
+    events.feed(MAGIC + b"PUB t\n" + sized(b"one")[:-1])
+    assert events.next_event() == Line([b"PUB", b"t"])
+    events.expect_body(PUB_BODY, 5)
+    assert events.next_event() is None
+    assert len(events.get_buffer()) == (1 << 16) - 6
+    large = MAX_BODY_SIZE.to_bytes(4, "big") + b"x" * 5000
+    events.feed(b"e" + b"MPUB t\n" + large)
+    body = events.next_event()
+    assert isinstance(body, Body)
+    assert body.data == b"one"
+
+
+def test_another_may_understand_what_comes_next() -> None:
+    events = parser(b"NOP\nPUB t\nPU")
+    assert events.next_event() == Line([b"NOP"])
+    assert events.begins_with(b"PUB t\n")
+    assert not events.begins_with(b"PUB u\n")
+    data, start, end = events.hand_over()
+    assert data[start:end] == b"PUB t\nPU"
+    assert events.next_event() is None
+    assert events.begins_with(b"anything")
+    events.put_back(b"FI")
+    events.received(0)
+    assert events.next_event() is None
+    assert events.begins_with(b"FIN")
+    events.feed(fin(1)[2:] + b"NOP\n")
+    assert [events.next_event(), events.next_event()] == [Fins([(1, 2)]), Line([b"NOP"])]
 
 
 def test_a_body_is_there_until_the_next_event() -> None:
@@ -344,12 +378,12 @@ def test_a_size_that_is_only_claimed_costs_no_memory() -> None:
     events.next_event()
     events.expect_mpub()
     assert events.next_event() is None
-    assert len(events.get_buffer()) < 16384
+    assert len(events.hand_over()[0]) < 16384
     events = parser(b"IDENTIFY\n" + struct.pack(">i", 5 << 20) + b"{")
     events.next_event()
     events.expect_body(IDENTIFY_BODY, 5 << 20)
     assert events.next_event() is None
-    assert len(events.get_buffer()) < 16384
+    assert len(events.hand_over()[0]) < 16384
 
 
 def test_a_big_body_arrives_in_many_reads() -> None:

@@ -23,6 +23,6 @@ cdef class BatchWriter:
     cdef void add(self, const uint8_t *body, uint32_t size, uint64_t timestamp) noexcept
     cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp, int64_t due)
     cdef Py_ssize_t take_pubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
-                              int64_t timestamp) except -1
+                              int64_t timestamp, Py_ssize_t *taken) except -1
     cdef Py_ssize_t take_mpubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
-                               int64_t max_body_size, int64_t timestamp) except -1
+                               int64_t max_body_size, int64_t timestamp, Py_ssize_t *taken) except -1

@@ -288,24 +288,24 @@ cdef class BatchWriter:
         return self.add_run(data, start, count, line, timestamp, 0)
 
     cdef Py_ssize_t take_pubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
-                              int64_t timestamp) except -1:
+                              int64_t timestamp, Py_ssize_t *taken) except -1:
         cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
-        cdef Py_ssize_t length = len(line), start = 0, count = 0
+        cdef Py_ssize_t length = len(line), start = 0, stop, count = 0
         cdef int32_t size
-        while start < end:
-            if end - start < length + 4 or memcmp(p + start, first, <size_t> length):
-                return 0
+        while end - start >= length + 4 and not memcmp(p + start, first, <size_t> length):
             size = <int32_t> nq_get32(p + start + length)
             if size <= 0 or size > max_msg_size or end - start - length - 4 < size:
-                return 0
+                break
             start += length + 4 + size
             count += 1
+        taken[0] = 0
         if count == 0 or count > self.ids_left:
             return 0
+        taken[0] = stop = start
         self.open_batch(timestamp, 0)
-        self.reserve(<size_t> (end - count * (length + 4) + count * FRAME))
+        self.reserve(<size_t> (stop - count * (length + 4) + count * FRAME))
         start = length
-        while start < end:
+        while start < stop:
             size = <int32_t> nq_get32(p + start)
             self.add(p + start + 4, <uint32_t> size, <uint64_t> timestamp)
             start += 4 + size + length
@@ -313,38 +313,37 @@ cdef class BatchWriter:
         return count
 
     cdef Py_ssize_t take_mpubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
-                               int64_t max_body_size, int64_t timestamp) except -1:
+                               int64_t max_body_size, int64_t timestamp, Py_ssize_t *taken) except -1:
         cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
-        cdef Py_ssize_t length = len(line), start = 0, stop, commands = 0, total = 0
-        cdef int32_t size, count
-        while start < end:
-            if end - start < length + 8 or memcmp(p + start, first, <size_t> length):
-                return 0
-            start += length
+        cdef Py_ssize_t length = len(line), start, stop = 0, commands = 0, total = 0, all_of_it
+        cdef int32_t size, count, number
+        while end - stop >= length + 8 and not memcmp(p + stop, first, <size_t> length):
+            start = stop + length
             size = <int32_t> nq_get32(p + start)
-            count = <int32_t> nq_get32(p + start + 4)
-            stop = start + 4 + size
-            if size <= 0 or size > max_body_size or stop > end or count <= 0:
-                return 0
-            total += count
+            count = number = <int32_t> nq_get32(p + start + 4)
+            if size <= 0 or size > max_body_size or end - start - 4 < size or count <= 0:
+                break
+            all_of_it = start + 4 + size
             start += 8
-            while count > 0:
-                if stop - start < 4:
-                    return 0
+            while count > 0 and all_of_it - start >= 4:
                 size = <int32_t> nq_get32(p + start)
-                if size <= 0 or size > max_msg_size or stop - start - 4 < size:
-                    return 0
+                if size <= 0 or size > max_msg_size or all_of_it - start - 4 < size:
+                    break
                 start += 4 + size
                 count -= 1
-            if start != stop:
-                return 0
+            if count or start != all_of_it:
+                break
+            stop = all_of_it
+            total += number
             commands += 1
+        taken[0] = 0
         if total == 0 or total > self.ids_left:
             return 0
+        taken[0] = stop
         self.open_batch(timestamp, 0)
-        self.reserve(<size_t> (end + total * FRAME))
+        self.reserve(<size_t> (stop + total * FRAME))
         start = 0
-        while start < end:
+        while start < stop:
             start += length + 8
             count = <int32_t> nq_get32(p + start - 4)
             while count > 0:

@@ -2,6 +2,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 from nsquark.kernel.fast cimport BatchWriter
 
+cdef enum:
+    MOST_KEPT = 64 << 10
+
 
 cdef class AnswerQueue:
     cdef public object queue, transport
@@ -39,5 +42,7 @@ cdef class Source:
     cdef object error
     cdef bint mpubs
     cdef public int64_t taken, heard
+    cdef readonly bytes kept
 
     cdef Py_ssize_t take_bytes(self, const uint8_t *p, Py_ssize_t end, int64_t now) except -1
+    cdef bint begins(self, const uint8_t *p, Py_ssize_t size) noexcept

@@ -2,13 +2,22 @@
 """The compiled twin of `pure_intake`, which says what everything is for."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int64_t, uint8_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
 cimport cython
 
 cdef extern from "<unistd.h>":
     Py_ssize_t write(int fd, const void *data, size_t size) nogil
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline uint32_t nq_size(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
+    """
+    uint32_t nq_size(const uint8_t *p) nogil
 
 cdef bytes OK = b"\0\0\0\x06\0\0\0\0OK"
 cdef enum:
@@ -99,7 +108,7 @@ cdef class Source:
         self.max_msg_size = max_msg_size
         self.max_body_size = max_body_size
         self.intake = None
-        self.line = b""
+        self.line = self.kept = b""
         self.taken = self.heard = 0
 
     @property
@@ -113,13 +122,19 @@ cdef class Source:
         self.mpubs = line.startswith(b"M")
 
     def forget(self):
+        kept = self.kept
         self.intake = None
+        self.kept = b""
+        return kept
 
-    def take(self, data, Py_ssize_t end, int64_t now):
+    def take(self, data, Py_ssize_t start, Py_ssize_t end, int64_t now):
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            return self.take_bytes(<const uint8_t *> view.buf, min(end, view.len), now)
+            end = min(end, view.len)
+            if start < 0 or start > end:
+                raise ValueError("not in the buffer")
+            return self.take_bytes(<const uint8_t *> view.buf + start, end - start, now)
         finally:
             PyBuffer_Release(&view)
 
@@ -127,20 +142,52 @@ cdef class Source:
         cdef Intake intake = self.intake
         cdef BatchWriter writer
         cdef Answer answer
-        cdef Py_ssize_t commands, before
+        cdef Py_ssize_t commands, before, taken = 0
         cdef int64_t size
+        self.kept = b""
         if intake is None or not intake.open:
             return 0
         writer = intake.writer
         before, size = writer.count, writer.body_bytes
         if self.mpubs:
-            commands = writer.take_mpubs(p, end, self.line, self.max_msg_size, self.max_body_size, now)
+            commands = writer.take_mpubs(p, end, self.line, self.max_msg_size, self.max_body_size, now, &taken)
         else:
-            commands = writer.take_pubs(p, end, self.line, self.max_msg_size, now)
+            commands = writer.take_pubs(p, end, self.line, self.max_msg_size, now, &taken)
+        if taken < end and self.begins(p + taken, end - taken):
+            self.kept = PyBytes_FromStringAndSize(<const char *> p + taken, end - taken)
+            taken = end
         if commands:
             self.taken += writer.count - before
             size = writer.body_bytes - size
             answer = Answer.__new__(Answer, self.answers, self.error, commands)
             self.answers.queue.append(answer)
-            intake.added(answer, size, now)
-        return commands
+            intake.added(answer, size, now)  # the last thing: it may end in anything
+        return taken
+
+    cdef bint begins(self, const uint8_t *p, Py_ssize_t size) noexcept:
+        cdef Py_ssize_t length = len(self.line), at = length + 8, stop
+        cdef int32_t outer, count, inner
+        if size > MOST_KEPT or memcmp(p, PyBytes_AS_STRING(self.line), <size_t> min(size, length)):
+            return False
+        if size < length + 4:
+            return True
+        outer = <int32_t> nq_size(p + length)
+        if outer <= 0 or size - length - 4 >= outer:
+            return False
+        if not self.mpubs:
+            return outer <= self.max_msg_size
+        if outer > self.max_body_size:
+            return False
+        if size < at:
+            return True
+        count = <int32_t> nq_size(p + length + 4)
+        if count <= 0 or count > (self.max_body_size - 4) / 5:
+            return False
+        stop = length + 4 + outer
+        while count > 0 and size - at >= 4:
+            inner = <int32_t> nq_size(p + at)
+            if inner <= 0 or inner > self.max_msg_size or stop - at - 4 < inner:
+                return False
+            at += 4 + inner
+            count -= 1
+        return count > 0 or at >= size

@@ -7,10 +7,12 @@ Python; all others are handed what they sent.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
 
-from nsquark.kernel.fast_intake cimport Source
+from nsquark.kernel.fast_intake cimport MOST_KEPT, Source
 
 cdef extern from "<sys/socket.h>":
     Py_ssize_t recv(int fd, void *data, size_t size, int flags) nogil
@@ -69,6 +71,8 @@ cdef class Poll:
         self.buffer = <uint8_t *> view.buf
         self.size = <size_t> view.len
         PyBuffer_Release(&view)
+        if self.size <= MOST_KEPT:
+            raise ValueError("a buffer too small to read more than what is kept of a command")
         self.poll = epoll_create1(EPOLL_CLOEXEC)
         if self.poll < 0:
             raise OSError(errno, "epoll_create1")
@@ -130,16 +134,23 @@ cdef class Poll:
     cdef int read(self, int fd, Member member, int64_t heard) except -1:
         cdef Source source = member.source
         cdef Py_buffer view
-        cdef Py_ssize_t got
+        cdef Py_ssize_t got, end, taken
+        cdef int64_t before
         cdef int failure
         if source.intake is not None:
-            got = recv(fd, self.buffer, self.size, MSG_DONTWAIT)
+            end = len(source.kept)
+            memcpy(self.buffer, PyBytes_AS_STRING(source.kept), <size_t> end)
+            got = recv(fd, self.buffer + end, self.size - <size_t> end, MSG_DONTWAIT)
             failure = errno
             if got > 0:
-                source.heard = heard
+                end += got
+                before = source.taken
                 # The time of this read: others of the run have published by the clock meanwhile.
-                if not source.take_bytes(self.buffer, got, clock(CLOCK_REALTIME)):
-                    member.protocol.received(got)
+                taken = source.take_bytes(self.buffer, end, clock(CLOCK_REALTIME))
+                if source.taken != before:
+                    source.heard = heard
+                if taken < end:
+                    member.protocol.left(taken, end)
                 return 0
         else:
             PyObject_GetBuffer(member.protocol.get_buffer(-1), &view, PyBUF_WRITABLE)

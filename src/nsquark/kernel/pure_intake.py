@@ -1,8 +1,9 @@
 """What clients publish, on its way from a read to the topic, and the answer back.
 
-A connection has a `Source`. When it has published something, the source follows it: a further read that is
-nothing but more of the same goes straight to the topic's `Intake`, and so into the writer of its log. The
-`Answer` to it takes its place in the connection's `AnswerQueue` and is settled when the topic has committed.
+A connection has a `Source`. When it has published something, the source follows it: as long as what is read
+is more of the same it goes straight to the topic's `Intake`, and so into the writer of its log; the beginning
+of a command that a read ends with is kept for the next. The `Answer` to all of a read takes its place in the
+connection's `AnswerQueue` and is settled when the topic has committed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .pure import COMPLETE, BatchWriter, Buffer, scan_mpub, scan_pubs
 
 OK = b"\0\0\0\x06\0\0\0\0OK"
 MANY = 512  # answers to one read; more than that is left to the transport
+MOST_KEPT = 64 << 10  # bytes of an incomplete command; a larger one takes the long way
 
 
 class Receipt(Protocol):
@@ -143,7 +145,7 @@ class Source:
     """One client that publishes: what is expected of it next, and how it is answered."""
 
     __slots__ = (
-        "_answers", "_error", "_intake", "_line", "_max_body_size", "_max_msg_size", "heard", "taken",
+        "_answers", "_error", "_intake", "_line", "_max_body_size", "_max_msg_size", "heard", "kept", "taken",
     )  # fmt: skip
 
     def __init__(self, answers: AnswerQueue, max_msg_size: int, max_body_size: int) -> None:
@@ -153,8 +155,9 @@ class Source:
         self._intake: Intake | None = None
         self._line = b""
         self._error: Any = None
+        self.kept = b""  # the beginning of a command: goes before what is read next
         self.taken = 0  # messages, since somebody set it to 0
-        self.heard = 0  # when a Poll last read something while it followed, monotonic ns
+        self.heard = 0  # when a Poll last read a command while it followed, monotonic ns
 
     @property
     def following(self) -> bool:
@@ -164,57 +167,92 @@ class Source:
         """Expect commands with this line (PUB or MPUB), which fail with `error`."""
         self._intake, self._line, self._error = intake, line, error
 
-    def forget(self) -> None:
-        self._intake = None
+    def forget(self) -> bytes:
+        """Follow no longer; returns what is kept, which is another's from here on."""
+        kept, self.kept, self._intake = self.kept, b"", None
+        return kept
 
-    def take(self, data: Buffer, end: int, now: int) -> int:
-        """Take a whole read if it is nothing but what is expected; returns how many commands, 0 if it is not.
+    def take(self, data: Buffer, start: int, end: int, now: int) -> int:
+        """Take what is expected of a read, whose first bytes are those that were kept.
 
-        It is also 0 when the ids at hand do not suffice.
+        Returns how much of it is taken or kept: what comes behind is something else, or too large to keep, or
+        more than there are ids for at hand.
         """
-        intake = self._intake
+        intake, self.kept = self._intake, b""
         if intake is None or not intake.open:
             return 0
+        if not 0 <= start <= min(end, len(data)):
+            raise ValueError("not in the buffer")
         writer = intake.writer
         before, size = writer.count, writer.body_bytes
-        runs = self._runs(data, min(end, len(data)))
+        data = memoryview(data)[start:end]
+        runs, stop = self._runs(data)
         if not 0 < sum(count for _, count, _ in runs) <= writer.ids_left:
-            return 0
+            runs, stop = [], 0
         mpubs = self._line.startswith(b"M")
-        for start, count, length in runs:
+        for at, count, length in runs:
             if mpubs:
-                writer.add_mpub(data, start, count, now)
+                writer.add_mpub(data, at, count, now)
             else:
-                writer.add_pubs(data, start, count, length, now)
-        taken = writer.count - before
-        writer.ids_left -= taken
-        self.taken += taken
-        commands = len(runs) if mpubs else taken
-        answer = Answer(self._answers, self._error, commands)
-        self._answers.queue.append(answer)
-        intake.added(answer, writer.body_bytes - size, now)
-        return commands
+                writer.add_pubs(data, at, count, length, now)
+        if stop < len(data) and self._begins(data[stop:]):
+            self.kept = bytes(data[stop:])
+            stop = len(data)
+        if runs:
+            taken = writer.count - before
+            writer.ids_left -= taken
+            self.taken += taken
+            answer = Answer(self._answers, self._error, len(runs) if mpubs else taken)
+            self._answers.queue.append(answer)
+            intake.added(answer, writer.body_bytes - size, now)  # the last thing: it may end in anything
+        return stop
 
-    def _runs(self, data: Buffer, end: int) -> list[tuple[int, int, int]]:
-        """(start, messages, bytes of the line) for each part of the read; nothing if it is something else."""
-        line = self._line
+    def _runs(self, data: memoryview) -> tuple[list[tuple[int, int, int]], int]:
+        """(start, messages, bytes of the line) for each part of what is expected, and where it ends."""
+        line, end = self._line, len(data)
         if line.startswith(b"P"):
             stop, count, length = scan_pubs(data, 0, end, self._max_msg_size)
-            whole = stop == end and bytes(data[:length]) == line
-            return [(0, count, length)] if whole else []
+            return ([(0, count, length)], stop) if count and data[:length] == line else ([], 0)
         runs = []
         at = 0
         while at < end:
             body = at + len(line) + 4
             size = int.from_bytes(data[body - 4 : body], "big", signed=True)
-            if bytes(data[at : at + len(line)]) != line or not 0 < size <= min(
-                self._max_body_size, end - body
-            ):
-                return []
+            if data[at : at + len(line)] != line or not 0 < size <= min(self._max_body_size, end - body):
+                break
             limits = self._max_msg_size, self._max_body_size
             status, stop, count, _ = scan_mpub(data, body, body + size, *limits, 0, 0)
             if status != COMPLETE or stop != body + size:
-                return []
+                break
             runs.append((body, count, 0))
             at = stop
-        return runs
+        return runs, at
+
+    def _begins(self, data: memoryview) -> bool:
+        """Whether this is how an expected command begins, with nothing wrong so far and something missing."""
+        line = self._line
+        if len(data) > MOST_KEPT or data[: len(line)] != line[: len(data)]:
+            return False
+        body = len(line) + 4
+        if len(data) < body:
+            return True
+        size = int.from_bytes(data[body - 4 : body], "big", signed=True)
+        if size <= 0 or len(data) - body >= size:
+            return False
+        if line.startswith(b"P"):
+            return size <= self._max_msg_size
+        if size > self._max_body_size:
+            return False
+        if len(data) < body + 4:
+            return True
+        count = int.from_bytes(data[body : body + 4], "big", signed=True)
+        if not 0 < count <= (self._max_body_size - 4) // 5:
+            return False
+        at, stop = body + 4, body + size
+        while count and len(data) - at >= 4:
+            size = int.from_bytes(data[at : at + 4], "big", signed=True)
+            if not 0 < size <= min(self._max_msg_size, stop - at - 4):
+                return False
+            at += 4 + size
+            count -= 1
+        return count > 0 or at >= len(data)

@@ -214,27 +214,43 @@ class Connection(asyncio.BufferedProtocol):
             self.channel.remove_consumer(self.consumer)
 
     def get_buffer(self, sizehint: int) -> Buffer:
-        if self._source.following or self._answers.ended:
+        if self._answers.ended:
             return self._shared
+        if self._source.following:
+            kept = self._source.kept
+            self._shared[: len(kept)] = kept
+            return memoryview(self._shared)[len(kept) :]
         return self._parser.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """The transport has read something."""
         source = self._source
-        if source.following and source.take(self._shared, nbytes, self._broker.turn.clock()):
-            source.heard = monotonic_ns()
-        else:
+        if not source.following or self._answers.ended:
             self.received(nbytes)
+            return
+        end = len(source.kept) + nbytes
+        before = source.taken
+        taken = source.take(self._shared, 0, end, self._broker.turn.clock())
+        if source.taken != before:
+            source.heard = monotonic_ns()
+        if taken < end:
+            self.left(taken, end)
 
     def received(self, nbytes: int) -> None:
-        """Something was read that the source does not take."""
+        """Something was read to the buffer of the parser."""
         if self._answers.ended:
             return  # what still comes is of no interest
-        if self._source.following:
-            self._leave_source()
         self._parse(nbytes)
         if self._paused_at:
             self._check_unread()
+
+    def left(self, start: int, end: int) -> None:
+        """Something was read, to the shared buffer, that the source does not take."""
+        if self._answers.ended:
+            return
+        self._leave_source()
+        self._parser.put_back(memoryview(self._shared)[start:end])
+        self.received(0)
 
     def ended(self) -> None:
         """There is nothing more to read for the Poll: the transport finds out why."""
@@ -250,7 +266,8 @@ class Connection(asyncio.BufferedProtocol):
     def _leave_source(self) -> None:
         """The next publish takes the long way."""
         self._count_taken()
-        self._source.forget()
+        if kept := self._source.forget():
+            self._parser.put_back(kept)
 
     def _count_taken(self) -> None:
         source = self._source
@@ -270,6 +287,10 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 self._handle(event)
                 self._waiting_since = monotonic_ns()
+                if type(event) is Pubs:
+                    self._follow(PubFailed)
+                elif type(event) is Mpub and event.line:
+                    self._follow(MpubFailed)
         except ProtocolError as error:
             self._fail(error)
         except Ask as ask:
@@ -278,16 +299,19 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionLost as error:
             logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, error)
             self.close()
-        else:
-            if type(event) is Pubs or (type(event) is Mpub and event.line):
-                self._follow(PubFailed if type(event) is Pubs else MpubFailed)
 
     def _follow(self, error: type[ProtocolError]) -> None:
-        """Everything that came is understood, and ended with a publish: expect more of the same."""
-        topic = self._pub_topic
-        if topic is not None and topic.intake.open and not self._paused_at and not self._answers.ended:
-            self._parser.let_go()  # of nothing
-            self._source.follow(topic.intake, self._pub_line, error)
+        """A publish came: where more of the same comes next, or nothing yet, it goes the short way."""
+        topic, parser, source = self._pub_topic, self._parser, self._source
+        if topic is None or not topic.intake.open or self._paused_at or self._answers.ended:
+            return
+        if parser.begins_with(self._pub_line):
+            source.follow(topic.intake, self._pub_line, error)
+            data, start, end = parser.hand_over()
+            taken = source.take(data, start, end, self._broker.turn.clock())
+            if taken < end - start:
+                self._leave_source()
+                parser.put_back(memoryview(data)[start + taken : end])
 
     def _handle(self, event: Event) -> None:
         if type(event) is Pubs:
@@ -324,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._eof = True
-        error = self._parser.cut_short()
+        error = self._cut_short()
         if self._answers.closed:
             self.close()
         elif error is not None:
@@ -332,6 +356,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answers.say(b"", last=True)
         return True
+
+    def _cut_short(self) -> ProtocolError | None:
+        """What NSQ says, if anything, when nothing more comes."""
+        if self._source.following:
+            self._leave_source()
+            self._parse(0)
+        return None if self._answers.ended else self._parser.cut_short()
 
     def pause_writing(self) -> None:
         self._paused_at = monotonic_ns()
@@ -401,8 +432,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(HEARTBEAT)
             self._beats_at = now + interval
         if now >= deadline:
-            error = self._parser.cut_short()
-            if error is not None and not self._answers.ended:
+            error = self._cut_short()
+            if error is not None:
                 self._fail(error)
             else:
                 logger.info("PROTOCOL(V2): [%s] closing: silent for too long", self.remote_address)

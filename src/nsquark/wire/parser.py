@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from nsquark import kernel
 from nsquark.errors import BadBody, BadMessage, BadProtocol, ConnectionLost, ProtocolError
+from nsquark.kernel import Buffer
 from nsquark.kernel.pure import BAD_COUNT, BAD_SIZE, COMPLETE, IN_COUNT, IN_SIZE, SHORT, TOO_BIG
 
 MAGIC = b"  V2"
@@ -21,6 +22,7 @@ MAX_LINE = 16384  # with its line feed
 MAX_NAME_LINE = 80  # a command and a name; longer lines take the long way
 _SIZE = struct.Struct(">i")
 _FIRST_ROOM = 4096
+_JOINED = 16  # the part of the shared buffer that an incomplete command may take to read on behind it
 _F, _M, _P = b"FMP"
 
 
@@ -66,7 +68,7 @@ class Mpub:
     With a `line` it is the whole command; without, the line came before.
     """
 
-    data: kernel.Buffer
+    data: Buffer
     start: int
     count: int
     line: bytes = b""
@@ -111,8 +113,8 @@ class CommandParser:
     """Reads into `shared`, a buffer for all connections of one thread, and keeps only what is incomplete."""
 
     __slots__ = (
-        "_data", "_index", "_limit", "_magic", "_max_body_size", "_max_msg_size", "_needed", "_offset",
-        "_own", "_rule", "_shared", "_view", "end", "start",
+        "_data", "_index", "_joined", "_limit", "_magic", "_max_body_size", "_max_msg_size", "_needed",
+        "_offset", "_own", "_rule", "_shared", "_view", "end", "start",
     )  # fmt: skip
 
     def __init__(self, shared: bytearray, max_msg_size: int, max_body_size: int) -> None:
@@ -123,6 +125,7 @@ class CommandParser:
         self._own = False
         self._data = shared
         self.start = self.end = 0  # what lies between has come and is not understood yet
+        self._joined = False  # it lies in the shared buffer, too, before what is read next
         self._needed = 0
         self._magic = False
         self._rule: BodyRule | None = None
@@ -131,24 +134,56 @@ class CommandParser:
         self._offset = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be read to."""
-        if self._own and self.start == self.end:
+        """Where the next bytes are to be read to, and at once: it may be everybody's."""
+        self._joined = False
+        if not self._own:
+            return self._view
+        have = self.end - self.start
+        if not have:
             self.let_go()
-        return memoryview(self._data)[self.end :] if self._own else self._view
+            return self._view
+        if have > len(self._shared) // _JOINED:
+            return memoryview(self._data)[self.end :]
+        # Where the rest of a small command is read to a buffer for it alone, many that follow it are read one
+        # by one as well.
+        self._joined = True
+        self._view[:have] = memoryview(self._data)[self.start : self.end]
+        return self._view[have:]
 
     def let_go(self) -> None:
         """Forget everything that has come: the next bytes are read to the shared buffer."""
-        self._own = False
+        self._own = self._joined = False
         self._data = self._shared
         self.start = self.end = 0
 
     def received(self, count: int) -> None:
         """Take note of `count` bytes read into the buffer."""
-        if self._own:
+        if self._joined and count:
+            have = self.end - self.start
+            self.let_go()
+            self.end = have + count
+        elif self._own:
             self.end += count
         else:
             self.start = 0
             self.end = count
+
+    def begins_with(self, line: bytes) -> bool:
+        """Whether what comes next may be a command of this line; nothing may be anything."""
+        have = self.end - self.start
+        return self._data.startswith(line[:have], self.start, self.end)
+
+    def hand_over(self) -> tuple[bytearray, int, int]:
+        """What has come and is not understood yet, for another to understand: the parser has it no longer."""
+        rest = self._data, self.start, self.end
+        self.let_go()
+        return rest
+
+    def put_back(self, data: Buffer) -> None:
+        """Bytes that another has not understood: they come next, with `received(0)`."""
+        own = bytearray(len(data) + _FIRST_ROOM)
+        own[: len(data)] = data
+        self._data, self.start, self.end, self._own = own, 0, len(data), True
 
     def keep(self, event: Event) -> Event:
         """Put off what comes after `event`, the last one; gives the event with data of its own.
@@ -161,13 +196,10 @@ class CommandParser:
             event = Pubs(self._data[event.start : self.start], 0, event.count, event.length)
         elif type(event) is Mpub:
             event = Mpub(bytes(memoryview(event.data)[event.start : self.start]), 0, event.count, event.line)
-        have = self.end - self.start
-        if not self._own and have:
-            own = bytearray(have + _FIRST_ROOM)
-            own[:have] = memoryview(self._data)[self.start : self.end]
-            self._data, self.start, self.end, self._own = own, 0, have, True
-        elif not have:
+        if self.start == self.end:
             self.let_go()
+        elif not self._own:
+            self.put_back(self._view[self.start : self.end])
         return event
 
     def feed(self, data: bytes) -> None:
