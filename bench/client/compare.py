@@ -1,11 +1,12 @@
 """Python clients of NSQ side by side, against one nsqd: how fast they consume and publish, and the ratios.
 
 Each client runs in a process of its own, in turn, round after round, so that a busy machine is busy for all.
-Measured is from the first message to the last answer; connecting and starting Python are not. The median of
-the rounds counts. For large batches there is also what no client can go beyond: nsqload, which is C and sends
-the same bytes again and again, to the same nsqd. The others are looked for in this Python and in the one of
-`--others` (a virtual environment with `pip install -r bench/client/requirements.txt`); who is not there is
-left out, and said.
+Measured is from the first message to the last answer; connecting and starting Python are not. Publishers keep
+a number of publishes under way: who has so many waits for the oldest before the next. The median of the
+rounds counts. For large batches there is also what no client can go beyond: nsqload, which is C and sends the
+same bytes again and again, to the same nsqd, with as many unanswered. The others are looked for in this
+Python and in the one of `--others` (a virtual environment with what bench/client/requirements.txt names); who
+is not there is left out, and said.
 """
 
 import argparse
@@ -148,7 +149,9 @@ QUIET = {"PYTHONWARNINGS": "ignore"}
 def limit(server: Server, options: argparse.Namespace) -> float:
     """Messages a second that nsqload gets stored in large batches."""
     seconds = 0.2 if options.smoke else 2
-    run = load.run("pub", server.port, seconds, batch=200, conns=2, size=options.size, topic="limit")
+    run = load.run(
+        "pub", server.port, seconds, batch=200, window=5, conns=1, size=options.size, topic="limit"
+    )
     post(server.http_port, "/topic/delete?topic=limit")
     return run.pub_per_s
 

@@ -1,6 +1,8 @@
 """ansq under load; see compare.py for what is measured."""
 
 import asyncio
+from collections import deque
+from functools import partial
 
 import ansq
 from workload import Stopwatch, Workload, main, run_loop
@@ -28,14 +30,17 @@ async def consume(load: Workload) -> tuple[float, float]:
 
 async def publish(load: Workload) -> tuple[float, float]:
     writer = await ansq.create_writer(nsqd_tcp_addresses=[load.address])
-    watch = Stopwatch.start()
     if load.mode == "batches":
-        bodies = load.bodies()
-        for some in load.windows():
-            await asyncio.gather(*(writer.mpub(load.topic, *bodies) for _ in range(some)))
+        send = partial(writer.mpub, load.topic, *load.bodies())
     else:
-        for some in load.windows():
-            await asyncio.gather(*(writer.pub(load.topic, load.body) for _ in range(some)))
+        send = partial(writer.pub, load.topic, load.body)
+    watch = Stopwatch.start()
+    pending = deque()
+    for _ in range(load.publishes):
+        if len(pending) == load.window:
+            await pending.popleft()
+        pending.append(asyncio.ensure_future(send()))
+    await asyncio.gather(*pending)
     took = watch.stop()
     await writer.close()
     return took

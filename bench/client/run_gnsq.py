@@ -4,6 +4,9 @@ from gevent import monkey
 
 monkey.patch_all()
 
+from collections import deque  # noqa: E402
+from functools import partial  # noqa: E402
+
 import gnsq  # noqa: E402
 from gevent.event import Event  # noqa: E402
 from workload import Stopwatch, Workload, main  # noqa: E402
@@ -44,18 +47,18 @@ def publish(load: Workload) -> tuple[float, float]:
     producer = gnsq.Producer([load.address])
     producer.start()
     producer.publish("warm-up", b"x")
-    watch = Stopwatch.start()
     if load.mode == "batches":
-        bodies = load.bodies()
-        for some in load.windows():
-            pending = [producer.multipublish(load.topic, bodies, raise_error=False) for _ in range(some)]
-            for result in pending:
-                result.get()
+        send = partial(producer.multipublish, load.topic, load.bodies(), raise_error=False)
     else:
-        for some in load.windows():
-            pending = [producer.publish(load.topic, load.body, raise_error=False) for _ in range(some)]
-            for result in pending:
-                result.get()
+        send = partial(producer.publish, load.topic, load.body, raise_error=False)
+    watch = Stopwatch.start()
+    pending = deque()
+    for _ in range(load.publishes):
+        if len(pending) == load.window:
+            pending.popleft().get()
+        pending.append(send())
+    for result in pending:
+        result.get()
     took = watch.stop()
     producer.close()
     return took

@@ -1,5 +1,9 @@
 """nsquark's client under load; see compare.py for what is measured."""
 
+from collections import deque
+from collections.abc import Awaitable
+from functools import partial
+
 from workload import Stopwatch, Workload, main, run_loop
 
 from nsquark import Config, Consumer, Producer
@@ -28,18 +32,18 @@ async def consume(load: Workload) -> tuple[float, float]:
 async def publish(load: Workload) -> tuple[float, float]:
     async with Producer(load.address) as producer:
         await producer.ping()
-        watch = Stopwatch.start()
         if load.mode == "batches":
-            bodies = load.bodies()
-            for some in load.windows():
-                futures = [producer.publish_many_nowait(load.topic, bodies) for _ in range(some)]
-                for future in futures:
-                    await future
+            send = partial(producer.publish_many_nowait, load.topic, load.bodies())
         else:
-            for some in load.windows():
-                futures = [producer.publish_nowait(load.topic, load.body) for _ in range(some)]
-                for future in futures:
-                    await future
+            send = partial(producer.publish_nowait, load.topic, load.body)
+        watch = Stopwatch.start()
+        pending: deque[Awaitable[None]] = deque()
+        for _ in range(load.publishes):
+            if len(pending) == load.window:
+                await pending.popleft()
+            pending.append(send())
+        for each in pending:
+            await each
         return watch.stop()
 
 

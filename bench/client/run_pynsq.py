@@ -1,6 +1,8 @@
 """pynsq under load; see compare.py for what is measured."""
 
 import asyncio
+import sys
+from functools import partial
 
 import nsq
 from workload import Stopwatch, Workload, main, run_loop
@@ -41,31 +43,31 @@ async def publish(load: Workload) -> tuple[float, float]:
     async with asyncio.timeout(10):
         while not any(connection.state == "CONNECTED" for connection in writer.conns.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # it does not say when it is
-    watch = Stopwatch.start()
     if load.mode == "batches":
-        bodies = load.bodies()
-        for some in load.windows():
-            await answered(some, lambda callback: writer.mpub(load.topic, bodies, callback))
+        send = partial(writer.mpub, load.topic, load.bodies())
     else:
-        for some in load.windows():
-            await answered(some, lambda callback: writer.pub(load.topic, load.body, callback))
+        send = partial(writer.pub, load.topic, load.body)
+    watch = Stopwatch.start()
+    pending = 0
+    room = asyncio.Event()
+
+    def answered(connection, data) -> None:
+        nonlocal pending
+        if isinstance(data, nsq.Error):
+            sys.exit(f"pynsq could not publish: {data}")
+        pending -= 1
+        room.set()
+
+    for _ in range(load.publishes):
+        if pending == load.window:
+            room.clear()
+            await room.wait()
+        pending += 1
+        send(answered)
+    while pending:
+        room.clear()
+        await room.wait()
     return watch.stop()
-
-
-async def answered(count: int, send) -> None:
-    done = asyncio.get_running_loop().create_future()
-
-    def callback(connection, data) -> None:
-        nonlocal count
-        if isinstance(data, nsq.Error) and not done.done():
-            done.set_exception(data)
-        count -= 1
-        if not count and not done.done():
-            done.set_result(None)
-
-    for _ in range(count):
-        send(callback)
-    await done
 
 
 if __name__ == "__main__":

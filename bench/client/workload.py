@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
@@ -31,12 +31,15 @@ class Workload:
     def bodies(self) -> list[bytes]:
         return [self.body] * self.batch
 
-    def windows(self) -> Iterator[int]:
-        """How many publishes (of a message, or of a batch) to have under way at once, again and again."""
-        left, window = self.count // self.batch, max(WINDOW // self.batch, 1)
-        while left > 0:
-            yield min(left, window)
-            left -= window
+    @property
+    def publishes(self) -> int:
+        """Of a message, or of a batch."""
+        return self.count // self.batch
+
+    @property
+    def window(self) -> int:
+        """How many publishes may be under way: who has so many waits for the oldest before the next."""
+        return max(WINDOW // self.batch, 1)
 
 
 @dataclass
