@@ -206,6 +206,8 @@ class Topic:
         wait = self.options.sync_every == 1 and not self.ephemeral
         if wait:
             self.unsynced_receipts += receipts
+        elif intake.consumers:
+            self._services.turn.stored(receipts)
         else:
             settle_all(receipts)
         if self.channels:

@@ -1,8 +1,9 @@
 """The end of a turn of the event loop: where the work of all connections meets.
 
 Connections add messages to topics and free their places in channels; what follows from that is done once for
-all of them when the loop has read every socket that had something: the topics commit (one write each), their
-publishers get their answers, the channels deliver, the journals are written.
+all of them when the loop has read every socket that had something: the topics commit (one write each), the
+channels deliver, the publishers get their answers, the journals are written. Messages go before answers, for
+how late a message is counts for more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from nsquark.kernel import Receipt, settle_all
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -33,6 +36,7 @@ class Turn:
         self._topics: dict[Topic, None] = {}
         self._channels: dict[Channel, None] = {}
         self._journals: dict[Topic, None] = {}
+        self._stored: list[Receipt] = []
 
     def published(self, topic: Topic) -> None:
         """This topic has messages to commit."""
@@ -42,6 +46,11 @@ class Turn:
     def ready(self, channel: Channel) -> None:
         """This channel may have something to deliver."""
         self._channels[channel] = None
+        self._wake()
+
+    def stored(self, receipts: list[Receipt]) -> None:
+        """These publishes are stored, and their answers may go behind what is delivered."""
+        self._stored += receipts
         self._wake()
 
     def journaled(self, topic: Topic) -> None:
@@ -73,6 +82,11 @@ class Turn:
                 channel.deliver(now)
             except Exception:
                 logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
+        stored, self._stored = self._stored, []
+        try:
+            settle_all(stored)
+        except Exception:
+            logger.exception("a publish could not be answered")
         journals, self._journals = self._journals, {}
         for topic in journals:
             try:
@@ -80,5 +94,5 @@ class Turn:
             except Exception:
                 logger.exception("topic %s could not write its journal", topic.name)
         self._scheduled = False
-        if self._topics or self._channels or self._journals:
+        if self._topics or self._channels or self._journals or self._stored:
             self._wake()
