@@ -76,10 +76,16 @@ run: setup
 # All of it runs even if some of it fails; the whole suite comes last, so that its verdict is the last line.
 test: setup
 	@failed=; \
+	$(MAKE) --no-print-directory $(VENV)/spark-classes.jsa & \
 	$(MAKE) --no-print-directory lint || failed=1; \
+	wait; \
 	NSQUARK_PURE=1 $(BIN)/pytest -q -n 2 $(PURE_TESTS) || failed=1; \
 	$(BIN)/pytest -n 2 || failed=1; \
 	test -z "$$failed"
+
+# Many tests start a JVM; without this, and where there is no Java, they only take longer.
+$(VENV)/spark-classes.jsa: $(VENV)/.tools $(VENV)/.java
+	@$(BIN)/python -m tests.spark.class_archive >/dev/null 2>&1 || true
 
 lint: setup
 	$(BIN)/ruff check

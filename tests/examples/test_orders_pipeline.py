@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.spark.broker import Broker
+from tests.spark.session import QUICK_START
 
 pytest.importorskip("grpc")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -40,6 +41,8 @@ def project(broker: Broker, tmp_path: Path) -> Path:
     for name in ("spark-pipeline.yml", "conf/spark-defaults.conf"):
         text = (project / name).read_text().replace("/tmp/nsquark-orders", str(tmp_path / "orders"))
         (project / name).write_text(text.replace("127.0.0.1:4151", broker.http_address))
+    with (project / "conf/spark-defaults.conf").open("a") as settings:
+        settings.write(f"spark.driver.extraJavaOptions {QUICK_START}\n")
     (tmp_path / "orders").mkdir()
     return project
 

@@ -8,19 +8,31 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
+from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import descendants
 
 HOME = Path(pyspark.__file__).parent
 WORKERS = ("one", "two")  # and their folders
 
 
+@dataclass
+class Cluster:
+    url: str  # of the master
+    folder: Path
+
+    def executors(self) -> list[int]:
+        """How many each worker has had."""
+        return [len(list((self.folder / name).glob("app-*/*"))) for name in WORKERS]
+
+
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """The master's URL, when both workers have registered."""
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """One whose workers have registered."""
     deploy = "org.apache.spark.deploy"
     local = ("--host", "127.0.0.1", "--webui-port", "0")
     with spark_class(f"{deploy}.master.Master", *local, "--port", "0", folder=folder) as master:
@@ -33,12 +45,7 @@ def cluster(folder: Path) -> Iterator[str]:
         ):
             for lines in (one, two):
                 wait_for(lines, "Successfully registered with master")
-            yield url
-
-
-def executors(folder: Path) -> list[int]:
-    """How many each worker has had."""
-    return [len(list((folder / name).glob("app-*/*"))) for name in WORKERS]
+            yield Cluster(url, folder)
 
 
 @contextmanager
@@ -51,6 +58,7 @@ def spark_class(*arguments: str, folder: Path) -> Iterator[Iterator[str]]:
         "SPARK_WORKER_DIR": str(folder),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
     }
     process = subprocess.Popen(
         [str(HOME / "bin" / "spark-class"), *arguments],

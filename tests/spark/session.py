@@ -23,7 +23,9 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+CLASSES = Path(sys.prefix) / "spark-classes.jsa"  # see class_archive.py
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xlog:cds=off,cds+dynamic=off"
+QUICK_START = f"{QUICK_JAVA} -XX:SharedArchiveFile={CLASSES}" if CLASSES.exists() else QUICK_JAVA
 
 
 def new_session(name: str, master: str = "local[2]", folder: Path | None = None, **more: str) -> SparkSession:
@@ -33,7 +35,7 @@ def new_session(name: str, master: str = "local[2]", folder: Path | None = None,
     builder = SparkSession.builder.master(master).appName(name)
     settings = dict(SETTINGS)
     if name != "bench":
-        settings["spark.driver.extraJavaOptions"] = QUICK_START
+        settings["spark.driver.extraJavaOptions"] = settings["spark.executor.extraJavaOptions"] = QUICK_START
     if folder is not None:
         settings["spark.sql.warehouse.dir"] = str(folder / "warehouse")
         settings["spark.local.dir"] = str(folder / "local")
