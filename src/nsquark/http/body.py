@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsquark.errors import ConnectionLost
+from nsquark.loopback import do_not_pace
 
 if TYPE_CHECKING:
     from nsquark.http.connection import HttpConnection
@@ -160,4 +161,6 @@ def _duplicate(transport: asyncio.Transport) -> int:
     socket = transport.get_extra_info("socket")
     if socket is None or transport.get_extra_info("sslcontext") is not None:
         return -1
-    return os.dup(socket.fileno())
+    descriptor = os.dup(socket.fileno())
+    do_not_pace(descriptor)
+    return descriptor

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from nsquark.loopback import do_not_pace
+
 from .errors import BadAnswer, Refused, Unreachable
 
 ACCEPT = "application/vnd.nsq; version=1.0"
@@ -158,7 +160,10 @@ class Exchange:
             headers["Authorization"] = f"Bearer {self._access.secret}"
         wait = self._access.timeout + (patience or 0.0)
         connection.timeout = wait
-        if connection.sock is not None:
+        if connection.sock is None:
+            connection.connect()
+            do_not_pace(connection.sock.fileno())
+        else:
             connection.sock.settimeout(wait)
         connection.request(method, target, body or None, headers)
 

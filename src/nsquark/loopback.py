@@ -1,0 +1,27 @@
+"""Connections within one machine: nothing is congested there, so that pacing them is nothing but cost.
+
+Where the system's congestion control is BBR, what is sent waits for a timer every few segments. On loopback
+the interrupts cost as much as everything else: /log/read takes half the processor time without them, on both
+sides. Reno, which every Linux has and everybody may choose, sends as fast as the other side reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+_PACING = b"bbr"  # and its successors' names
+_NAME = 16  # bytes of an algorithm's name in Linux
+
+
+def do_not_pace(descriptor: int) -> None:
+    """Have a connection to this very machine not be paced; any other stays as it is."""
+    if not hasattr(socket, "TCP_CONGESTION"):
+        return
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        used = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME)
+        if used.startswith(_PACING) and sock.getpeername()[0] == sock.getsockname()[0]:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
