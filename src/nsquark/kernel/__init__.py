@@ -1,7 +1,7 @@
 """The compiled hot path and its pure twin; `NSQUARK_PURE=1` asks for the twin.
 
 The kernel knows bytes and integers: runs of commands, runs of message frames, batches of the log; and the
-short way of a publish between a socket and the writer of a log.
+short way of a publish between a socket and the writer of a log, and of a commit to the log's end.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             with_attempts,
         )
         from .fast_intake import Answer, AnswerQueue, Intake, Source, settle_all
+        from .fast_log import Chunk, Committer, Extent, LogEnd, Tally
 
         COMPILED = True
     except ImportError:
@@ -79,6 +80,7 @@ if not COMPILED:
         Source,
         settle_all,
     )
+    from .pure_log import Chunk, Committer, Extent, LogEnd, Tally  # type: ignore[assignment]
 
 
 def new_poll(shared: bytearray) -> Poll | None:
@@ -102,10 +104,15 @@ __all__ = [
     "Batch",
     "BatchWriter",
     "Buffer",
+    "Chunk",
+    "Committer",
     "Delivery",
+    "Extent",
     "Intake",
+    "LogEnd",
     "Receipt",
     "Source",
+    "Tally",
     "count_column",
     "crc32c",
     "decode_batches",

@@ -16,6 +16,8 @@ cdef class BatchWriter:
     cdef readonly Py_ssize_t count
     cdef readonly int64_t body_bytes
 
+    cpdef bytes take(self)
+    cpdef renumber(self, uint64_t position, uint64_t next_id)
     cdef int reserve(self, size_t more) except -1
     cdef int grow(self, size_t room) except -1
     cdef int open_batch(self, int64_t timestamp, int64_t due) except -1

@@ -279,7 +279,7 @@ cdef class BatchWriter:
         self.count += 1
         self.body_bytes += size
 
-    def renumber(self, uint64_t position, uint64_t next_id):
+    cpdef renumber(self, uint64_t position, uint64_t next_id):
         self.seal()
         self.position = position
         self.next_id = next_id
@@ -399,7 +399,7 @@ cdef class BatchWriter:
                 PyBuffer_Release(&view.buffer)
         return total
 
-    def take(self):
+    cpdef bytes take(self):
         cdef PyObject *block
         self.seal()
         if self.used == 0:
@@ -412,7 +412,7 @@ cdef class BatchWriter:
         self.block = None
         self.data = NULL
         _PyBytes_Resize(&block, <Py_ssize_t> self.used)
-        data = <object> block
+        data = <bytes> block
         Py_DECREF(data)
         self.used = self.room = 0
         self.count = 0
