@@ -245,3 +245,89 @@ def test_nothing_is_stored_at_the_end_of_a_topic(twin: Any) -> None:
     rig.topic.exiting = True
     rig.topic.commit()
     assert (rig.topic.log.end, receipt.settled, rig.topic.intake.receipts) == (5, [], [receipt])
+
+
+# ---- reading it
+
+
+@pytest.mark.skipif(len(TWINS) < 2, reason="the compiled kernel is not in use")
+@given(
+    commits=st.lists(
+        st.lists(st.tuples(st.binary(max_size=30), st.sampled_from([0, 0, 0, 9])), min_size=1, max_size=5)
+    ),
+    steps=st.lists(st.tuples(st.integers(1, 6), st.sampled_from([40, 100, 10**6])), max_size=12),
+    skipped=st.integers(0, 5),
+    first=st.integers(5, 8),
+)
+def test_the_twins_read_alike(
+    commits: list[list[tuple[bytes, int]]], steps: list[tuple[int, int]], skipped: int, first: int
+) -> None:
+    results = []
+    for twin in TWINS:
+        log = log_of(twin)
+        for number, commit in enumerate(commits):
+            for body, due in commit:
+                log.writer.add_bodies([body], 1000 + number, due)
+            log.commit()
+        log.first = first  # what lies before is not to be read any more, though it is in memory
+        cursor = twin[2].LogCursor(log, 5 + skipped)
+        seen: list[object] = []
+        for want, max_bytes in steps:
+            run = cursor.take(want, max_bytes)
+            if run is not None:
+                frames = bytes(run.frames)
+                seen.append((run.position, run.count, run.first_id, frames, run.due, run.published))
+            seen.append((cursor.position, cursor.at, cursor.base, cursor.remaining))
+        results.append(seen)
+    assert results[0] == results[1]
+
+
+# ---- the journal
+
+
+RECORDS = st.one_of(
+    st.tuples(
+        st.just("finish"),
+        st.integers(0, 2),
+        st.sampled_from([0, 1, 2, 3, 1 << 40]),
+        st.sampled_from([0, 1, 2, 1 << 33]),
+    ),
+    st.tuples(st.just("add"), st.binary(max_size=9)),
+    st.sampled_from([("block",), ("drop",), ("flush",), ("refused",)]),
+)
+
+
+@pytest.mark.skipif(len(TWINS) < 2, reason="the compiled kernel is not in use")
+@given(st.lists(RECORDS))
+def test_the_twins_write_the_same_journal(steps: list[tuple[Any, ...]]) -> None:
+    results = []
+    for twin in TWINS:
+
+        class Journal(twin[2].Records):  # type: ignore[misc]
+            undone = 0
+
+            def undo(self) -> None:
+                self.undone += 1
+
+        with tempfile.TemporaryFile() as file:
+            journal, seen = Journal(), []
+            journal.fd = file.fileno()
+            for name, *args in steps:
+                if name == "finish":
+                    number, start, count = args
+                    journal.finish(number, start, start + count)
+                elif name == "refused":
+                    journal.fd = os.open("/dev/full", os.O_WRONLY)
+                    try:
+                        journal.flush()
+                    except OSError as error:
+                        seen.append(error.errno)
+                    finally:
+                        os.close(journal.fd)
+                        journal.fd = file.fileno()
+                else:
+                    seen.append(getattr(journal, name)(*args))
+                seen.append((journal.dirty, journal.size, journal.unsynced, journal.undone))
+            file.seek(0)
+            results.append((seen, file.read()))
+    assert results[0] == results[1]

@@ -1,6 +1,17 @@
-# What other compiled modules may do with a BatchWriter without going through Python.
+# What other compiled modules may do without going through Python.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef struct Gathered:
+    int64_t count, remaining, published
+    uint64_t first
+    Py_ssize_t at
+
+
+cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
+                       int64_t max_bytes, Gathered *run)
+cdef uint32_t crc_of(const uint8_t *p, size_t size) noexcept
 
 
 cdef class BatchWriter:

@@ -105,6 +105,10 @@ def crc32c(data, Py_ssize_t start, Py_ssize_t end):
     return crc
 
 
+cdef uint32_t crc_of(const uint8_t *p, size_t size) noexcept:
+    return crc32c_of(p, size)
+
+
 def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
     cdef View view
     cdef const uint8_t *p
@@ -425,6 +429,16 @@ cdef inline Py_ssize_t view_all():
 
 
 def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want, int64_t max_bytes):
+    cdef Gathered run
+    frames = gather_run(data, start, end, remaining, want, max_bytes, &run)
+    if run.count == 0:
+        return b"", 0, -1, start, remaining
+    return frames, run.count, run.first, run.at, run.remaining
+
+
+cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
+                       int64_t max_bytes, Gathered *run):
+    # Where there is nothing to gather, `run.count` is 0 and the rest of it is not to be looked at.
     cdef View view
     cdef const uint8_t *p
     cdef uint8_t *out
@@ -465,16 +479,21 @@ def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t wa
             expected += 1
             count += 1
             total += size
+        run.count = count
         if count == 0:
-            return b"", 0, -1, start, remaining
+            return b""
+        run.first = first
+        run.at = at
+        run.remaining = remaining
+        run.published = <int64_t> nq_get64(view.p + begin + 8)
         if not crossed:
             if total >= SLICE_FROM:
-                return memoryview(data)[begin:at], count, first, at, remaining
-            return PyBytes_FromStringAndSize(<char *> view.p + begin, at - begin), count, first, at, remaining
+                return memoryview(data)[begin:at]
+            return PyBytes_FromStringAndSize(<char *> view.p + begin, at - begin)
         result = PyBytes_FromStringAndSize(NULL, total)
         out = <uint8_t *> PyBytes_AS_STRING(result)
         copy_frames(view.p, begin, at, total, out)
-        return result, count, first, at, remaining
+        return result
     finally:
         PyBuffer_Release(&view.buffer)
 

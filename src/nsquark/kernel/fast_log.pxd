@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from nsquark.kernel.fast cimport BatchWriter
 from nsquark.kernel.fast_intake cimport Intake
@@ -39,6 +39,39 @@ cdef class LogEnd:
     cdef Extent write(self, bytes data, Py_ssize_t size)
 
 
+cdef class Run:
+    cdef public uint64_t position, first_id
+    cdef public int64_t count, due, published
+    cdef public object frames
+
+
+cdef class LogCursor:
+    cdef public LogEnd log
+    cdef public uint64_t position
+    cdef public bytes data
+    cdef public Py_ssize_t at
+    cdef public int64_t base, remaining
+    cdef public object segment
+
+    cpdef Run take(self, int64_t want, int64_t max_bytes)
+
+
+cdef class Records:
+    cdef public int fd
+    cdef public int64_t size
+    cdef public bint unsynced
+    cdef bytearray records
+    cdef bint growing  # the last F record
+    cdef uint32_t number
+    cdef uint64_t start, end
+
+    cdef bint is_dirty(self)
+    cdef int put_fin(self) except -1
+    cpdef finish(self, uint32_t number, uint64_t start, uint64_t end)
+    cpdef add(self, bytes record)
+    cpdef bytes block(self)
+
+
 cdef class Committer:
     cdef public LogEnd log
     cdef public Intake intake
@@ -46,6 +79,7 @@ cdef class Committer:
     cdef public Tally publish_times
     cdef public tuple heeded
     cdef public int64_t sync_every, message_count, message_bytes
+    cdef public uint64_t pumped
     cdef public bint syncs_soon, exiting, active
 
     cdef bint is_heeded(self) except -1

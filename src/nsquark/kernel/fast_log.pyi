@@ -1,7 +1,7 @@
 from collections.abc import Callable, Sized
 from typing import Any
 
-from .fast import BatchWriter
+from .fast import BatchWriter, Buffer
 from .fast_intake import Intake
 from .pure_intake import Receipt
 
@@ -55,6 +55,41 @@ class LogEnd:
     def commit(self) -> int: ...
     def chunk_at(self, position: int) -> Chunk | None: ...
 
+class Run:
+    position: int
+    count: int
+    first_id: int
+    frames: Buffer
+    due: int
+    published: int
+    def __init__(
+        self, position: int, count: int, first_id: int, frames: Buffer, due: int = 0, published: int = 0
+    ) -> None: ...
+
+class LogCursor:
+    log: LogEnd
+    position: int
+    data: bytes
+    at: int
+    base: int
+    remaining: int
+    segment: Any
+    def __init__(self, log: LogEnd, position: int) -> None: ...
+    def take(self, want: int, max_bytes: int) -> Run | None: ...
+
+class Records:
+    fd: int
+    size: int
+    unsynced: bool
+    def undo(self) -> None: ...
+    @property
+    def dirty(self) -> bool: ...
+    def add(self, record: bytes) -> None: ...
+    def finish(self, number: int, start: int, end: int) -> None: ...
+    def drop(self) -> None: ...
+    def block(self) -> bytes: ...
+    def flush(self) -> None: ...
+
 class Committer:
     log: LogEnd
     intake: Intake
@@ -67,6 +102,7 @@ class Committer:
     message_count: int
     message_bytes: int
     active: bool
+    pumped: int
     def __init__(
         self, clock: Callable[[], int], times: Tally, heeded: tuple[Sized, ...], sync_every: int
     ) -> None: ...

@@ -6,12 +6,18 @@ What is seldom (another file, a disk that refuses, files of earlier) is left to 
 from __future__ import annotations
 
 import os
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Sized
 from typing import Any
 
-from .pure import BatchWriter
+from .pure import BatchWriter, Buffer, crc32c, gather
 from .pure_intake import Intake, Receipt, settle_all
+
+BLOCK = struct.Struct(">4sII")
+_FINISH = struct.Struct(">cIQI")
+_LENGTH = struct.Struct(">I")
+_MAX_COUNT = 0xFFFFFFFF
 
 
 class Tally:
@@ -160,6 +166,147 @@ class LogEnd:
         return chunk if position < chunk.end else None
 
 
+class Run:
+    """Messages that follow each other in the log and in their ids; `published` is when the first was.
+
+    With `due` set it is a deferred batch that the cursor has passed over, and `frames` is empty.
+    """
+
+    __slots__ = ("count", "due", "first_id", "frames", "position", "published")
+
+    def __init__(
+        self, position: int, count: int, first_id: int, frames: Buffer, due: int = 0, published: int = 0
+    ) -> None:
+        self.position = position
+        self.count = count
+        self.first_id = first_id
+        self.frames = frames
+        self.due = due
+        self.published = published
+
+
+class LogCursor:
+    """A place in a log: the `position` of the next message, and the data in which it is `at`.
+
+    The data begin at `base` in their segment. `remaining` messages of the batch at hand are still to come.
+    """
+
+    __slots__ = ("at", "base", "data", "log", "position", "remaining", "segment")
+
+    def __init__(self, log: LogEnd, position: int) -> None:
+        self.log = log
+        self.position = position
+        self.data = b""
+        self.at = 0
+        self.base = 0
+        self.remaining = 0
+        self.segment: Any = None
+
+    def take(self, want: int, max_bytes: int) -> Run | None:
+        """The next messages, of the data at hand, or of the chunk that follows on them.
+
+        At most `want`, and at most `max_bytes` unless the first alone has more. None, and the cursor is where
+        it was, where none of them comes next.
+        """
+        log = self.log
+        if self.at >= len(self.data) and log.first <= self.position < log.end:
+            chunk = log.chunk_at(self.position)
+            if chunk is None or chunk.position != self.position or chunk.data is self.data:
+                return None
+            self.data, self.segment, self.base = chunk.data, chunk.segment, chunk.offset
+            self.at = self.remaining = 0
+        if self.at >= len(self.data):
+            return None
+        frames, count, first, at, remaining = gather(
+            self.data, self.at, len(self.data), self.remaining, want, max_bytes
+        )
+        if not count:
+            return None
+        run = Run(self.position, count, first, frames, 0, int.from_bytes(frames[8:16], "big", signed=True))
+        self.position += count
+        self.at = at
+        self.remaining = remaining
+        return run
+
+
+class Records:
+    """The records of a journal, on their way to its file in one block. Ranges that follow each other are one.
+
+    0       4       8        12
+    | NQJ1  | u32   | u32    | ...
+    | magic | crc   | length | records
+    """
+
+    def __init__(self) -> None:
+        self.fd = -1
+        self.size = 0  # of the file
+        self.unsynced = False
+        self._records = bytearray(BLOCK.pack(b"NQJ1", 0, 0))
+        self._fin: tuple[int, int, int] | None = None  # the last F record, while it may still grow
+
+    def undo(self) -> None:
+        """A write has failed, after which there may be a part of it."""
+        raise NotImplementedError
+
+    @property
+    def dirty(self) -> bool:
+        return self._fin is not None or len(self._records) > BLOCK.size
+
+    def add(self, record: bytes) -> None:
+        if self._fin is not None:
+            last, self._fin = self._fin, None
+            self._finish(*last)
+        self._records += record
+
+    def _finish(self, number: int, start: int, end: int) -> None:
+        while start < end:
+            count = min(end - start, _MAX_COUNT)
+            self._records += _FINISH.pack(b"F", number, start, count)
+            start += count
+
+    def finish(self, number: int, start: int, end: int) -> None:
+        """The channel has finished [start, end)."""
+        last = self._fin
+        if last is not None:
+            if last[0] == number and last[2] == start:
+                self._fin = (number, last[1], end)
+                return
+            self._finish(*last)
+        self._fin = (number, start, end)
+
+    def drop(self) -> None:
+        """Forget what was gathered."""
+        del self._records[BLOCK.size :]
+        self._fin = None
+
+    def block(self) -> bytes:
+        """The records gathered, as a block; none are left."""
+        self.add(b"")
+        records = self._records
+        _LENGTH.pack_into(records, 8, len(records) - BLOCK.size)
+        _LENGTH.pack_into(records, 4, crc32c(records, 8, len(records)))
+        block = bytes(records)
+        self.drop()
+        return block
+
+    def flush(self) -> None:
+        """Write the records gathered since the last time. Raises OSError when the disk refuses."""
+        if not self.dirty:
+            return
+        block = self.block()
+        if self.fd < 0:
+            return
+        try:
+            done = os.write(self.fd, block)
+            while done < len(block):
+                done += os.write(self.fd, memoryview(block)[done:])
+        except OSError:
+            self.undo()
+            raise
+        self.size += len(block)
+        self.unsynced = True
+
+
 class Committer:
     """Stores what an intake was given, with one write for all, and answers those who gave it.
 
@@ -183,6 +330,7 @@ class Committer:
         self.message_count = 0
         self.message_bytes = 0
         self.active = True
+        self.pumped = 0  # what lies before is the channels'
 
     def stored(self, first: int, receipts: list[Receipt]) -> None:
         """Everything from the position `first` on is; its publishers have yet to be answered."""

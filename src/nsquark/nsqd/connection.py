@@ -573,7 +573,7 @@ class Connection(asyncio.BufferedProtocol):
             raise SubFailed(f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
         settings = self._settings
         timeout = round(settings.msg_timeout * 1e9)
-        self.consumer = Consumer(self, self._write, timeout, settings.sample_rate)
+        self.consumer = Consumer(self, self._write, timeout, settings.sample_rate, self._answers)
         self.consumer.writable = not self._paused_at
         channel.add_consumer(self.consumer)
         self.channel = channel

@@ -252,7 +252,9 @@ class Topic(Committer):
         self._held.clear()
         durable = False
         for channel in self.channels.values():
-            channel.pumped(number, held)
+            channel.message_count += number
+            if held:
+                channel.hold_back(held)
             durable = durable or not channel.ephemeral
             self._services.turn.ready(channel)
         if not durable and not self.ephemeral:
@@ -381,7 +383,8 @@ class Topic(Committer):
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
             self.broken(str(error), "journal")
         else:
-            self.works("journal")
+            if self._services.problems:
+                self.works("journal")
 
     def rewrite_journal(self) -> None:
         """Begin a new journal with the present state."""
