@@ -173,8 +173,51 @@ def test_fins_in_order_move_the_beginning_of_the_first_flight(twin: Any) -> None
     assert channel.journal.block()[12:] == b"F" + bytes.fromhex("00000007 0000000000000014 00000003")
 
 
+def fin(*ids: int) -> bytes:
+    return b"".join(b"FIN %016x\n" % each for each in ids)
+
+
 @each_twin
-@pytest.mark.parametrize(("first", "end"), [(101, 102), (99, 101), (100, 104), (2**64 - 1, 2**64)])
+def test_fins_go_on_from_flight_to_flight(twin: Any) -> None:
+    rig = Rig(twin)
+    rig.send(100, 2, 20)
+    rig.send(102, 2, 40)
+    assert rig.channel.finish(rig.consumer, 100, 103) == []
+    assert rig.flights() == [(103, 104, 41)]
+    assert rig.channel.finish(rig.consumer, 103, 106) == [104]
+    assert "finish 104 to 106" in rig.told()
+
+
+@each_twin
+@pytest.mark.parametrize(
+    ("data", "taken", "left"),
+    [
+        (fin(100, 101, 102, 200, 201), 5, []),
+        (fin(100, 101), 2, [(102, 103, 22), (200, 202, 30)]),
+        (fin(100, 200), 1, [(101, 103, 21), (200, 202, 30)]),
+        (fin(100, 101, 102, 103), 3, [(200, 202, 30)]),
+        (fin(100) + fin(101)[:20], 1, [(101, 103, 21), (200, 202, 30)]),
+        (fin(100) + b"TOUCH 0000000000000065\n", 1, [(101, 103, 21), (200, 202, 30)]),
+        (fin(100).upper() + b"FIN 000000000000006G\n", 1, [(101, 103, 21), (200, 202, 30)]),
+        (fin(101), 0, [(100, 103, 20), (200, 202, 30)]),
+        (b"", 0, [(100, 103, 20), (200, 202, 30)]),
+    ],
+    ids=str,
+)
+def test_a_read_of_fins_is_taken_as_far_as_it_is_in_order(
+    twin: Any, data: bytes, taken: int, left: list[tuple[int, int, int]]
+) -> None:
+    rig = Rig(twin)
+    rig.send(100, 3, 20)
+    rig.send(200, 2, 30)
+    assert rig.channel.finish_read(rig.consumer, data + fin(100, 200), len(data)) == 21 * taken
+    assert rig.flights() == left
+    assert (rig.consumer.finish_count, rig.channel.in_flight_count) == (taken, 5 - taken)
+    assert not [each for each in rig.calls if each.startswith("finish")]
+
+
+@each_twin
+@pytest.mark.parametrize(("first", "end"), [(101, 102), (99, 101), (2**64 - 1, 2**64)])
 def test_all_other_fins_take_the_long_way(twin: Any, first: int, end: int) -> None:
     rig = Rig(twin)
     rig.send(100, 3, 20)

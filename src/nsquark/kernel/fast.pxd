@@ -11,6 +11,7 @@ cdef struct Gathered:
 
 cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
                        int64_t max_bytes, Gathered *run)
+cdef int64_t fin_run(const uint8_t *p, Py_ssize_t size, uint64_t *first) noexcept
 cdef uint32_t crc_of(const uint8_t *p, size_t size) noexcept
 
 

@@ -136,6 +136,23 @@ def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
     return start, ranges
 
 
+cdef int64_t fin_run(const uint8_t *p, Py_ssize_t size, uint64_t *first) noexcept:
+    # How many FINs of ids that follow each other come first.
+    cdef uint64_t number = 0
+    cdef int64_t count = 0
+    while size >= 21:
+        if memcmp(p, b"FIN ", 4) or p[20] != 10 or not nq_parse_id(p + 4, &number):
+            break
+        if count == 0:
+            first[0] = number
+        elif number != first[0] + <uint64_t> count or number == 0:
+            break
+        count += 1
+        p += 21
+        size -= 21
+    return count
+
+
 def scan_pubs(data, Py_ssize_t start, Py_ssize_t end, int64_t max_size):
     cdef View view
     cdef const uint8_t *p

@@ -39,5 +39,6 @@ cdef class Outlet:
 
     cdef bint deliver_in_order(self, int64_t now) except -1
     cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t now, bint alone=*)
+    cdef int64_t finish_first(self, Taker consumer, uint64_t first, int64_t count) except -1
     cpdef finished(self, uint64_t start, uint64_t end)
     cpdef landed(self, Taker consumer, int64_t number)

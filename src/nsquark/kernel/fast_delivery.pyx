@@ -7,14 +7,19 @@ from operator import attrgetter
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from nsquark.kernel.fast import timestamps
 
 cimport cython
 
+from nsquark.kernel.fast cimport fin_run
+
 cdef extern from "<unistd.h>":
     Py_ssize_t write(int fd, const void *data, size_t size) nogil
+
+cdef enum:
+    FIN = 21
 
 cdef object first_of = attrgetter("first")
 
@@ -188,28 +193,51 @@ cdef class Outlet:
         self.in_flight_count += number
         consumer.put(frames, alone)
 
-    def finish(self, Taker consumer not None, first, end):
+    def finish(self, Taker consumer not None, uint64_t first, end):
+        cdef int64_t count = end - first, done = self.finish_first(consumer, first, count)
+        return [] if done == count else self.finish_pieces(consumer, <object> first + done, end)
+
+    def finish_read(self, Taker consumer not None, data, Py_ssize_t end):
+        cdef Py_buffer view
+        cdef Py_ssize_t at = 0
+        cdef uint64_t first = 0
+        cdef int64_t count, done
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            end = min(end, view.len)
+            while True:
+                count = fin_run(<const uint8_t *> view.buf + at, end - at, &first)
+                done = self.finish_first(consumer, first, count)
+                at += FIN * done
+                if done == 0 or done < count:
+                    return at
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int64_t finish_first(self, Taker consumer, uint64_t first, int64_t count) except -1:
+        # How many of the ids are the first that the consumer has: the usual case is all of them.
         cdef list flights = consumer.flights
         cdef Flight flight
-        cdef uint64_t start, id
-        cdef int64_t number
-        if flights and self.latency is None:
+        cdef int64_t number, done = 0
+        if self.latency is not None:
+            return 0
+        while done < count and flights:
             flight = <Flight> flights[0]
-            id = first
-            number = end - first
-            if flight.begin == id and number <= flight.count:
-                start = flight.position
-                if number == flight.count:
-                    del flights[0]
-                else:
-                    flight.begin += <uint64_t> number
-                    flight.count -= number
-                    flight.position += <uint64_t> number
-                self.finished(start, start + <uint64_t> number)
-                consumer.finish_count += number
-                self.landed(consumer, number)
-                return []
-        return self.finish_pieces(consumer, first, end)
+            if flight.begin != first + <uint64_t> done:
+                break
+            number = min(count - done, flight.count)
+            self.finished(flight.position, flight.position + <uint64_t> number)
+            if number == flight.count:
+                del flights[0]
+            else:
+                flight.begin += <uint64_t> number
+                flight.count -= number
+                flight.position += <uint64_t> number
+            done += number
+        if done:
+            consumer.finish_count += done
+            self.landed(consumer, done)
+        return done
 
     cpdef finished(self, uint64_t start, uint64_t end):
         cdef Records journal = self.journal

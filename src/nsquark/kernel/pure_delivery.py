@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
-from .pure import Buffer, timestamps
+from .pure import Buffer, scan_fins, timestamps
 from .pure_intake import AnswerQueue
 from .pure_log import Committer, LogCursor, Records, Run, Tally
 
 NEVER = 1 << 63
+FIN = 21  # bytes of the command
 _first = attrgetter("first")
 
 
@@ -170,22 +171,42 @@ class Outlet:
 
     def finish(self, consumer: Any, first: int, end: int) -> list[int]:
         """The consumer is done with the ids [first, end). Returns those it did not have in flight."""
-        flights = consumer.flights
-        # in order: the usual case
-        if flights and self.latency is None and flights[0].first == first and end <= flights[0].end:
+        done = self._finish_first(consumer, first, end - first)
+        return [] if first + done == end else self.finish_pieces(consumer, first + done, end)
+
+    def finish_read(self, consumer: Any, data: Buffer, end: int) -> int:
+        """Take the FINs with which data[:end] begins, as far as they are for what the consumer has first.
+
+        Returns how many bytes those are.
+        """
+        at = 0
+        _, ranges = scan_fins(data, 0, min(end, len(data)))
+        for first, last in ranges:
+            done = self._finish_first(consumer, first, last - first)
+            at += FIN * done
+            if first + done < last:
+                break
+        return at
+
+    def _finish_first(self, consumer: Any, first: int, count: int) -> int:
+        """How many of the ids are the first that the consumer has: the usual case is all of them."""
+        flights, done = consumer.flights, 0
+        if self.latency is not None:
+            return 0
+        while done < count and flights and flights[0].first == first + done:
             flight = flights[0]
-            number = end - first
-            start = flight.position
-            if end == flight.end:
+            number = min(count - done, flight.end - flight.first)
+            self.finished(flight.position, flight.position + number)
+            if first + done + number == flight.end:
                 del flights[0]
             else:
-                flight.first = end
-                flight.position = start + number
-            self.finished(start, start + number)
-            consumer.finish_count += number
-            self.landed(consumer, number)
-            return []
-        return self.finish_pieces(consumer, first, end)
+                flight.first += number
+                flight.position += number
+            done += number
+        if done:
+            consumer.finish_count += done
+            self.landed(consumer, done)
+        return done
 
     def finished(self, start: int, end: int) -> None:
         """The positions [start, end) are, for good."""

@@ -232,7 +232,13 @@ class Connection(asyncio.BufferedProtocol):
             return  # what still comes is of no interest
         if self._source.following:
             self._leave_source()
-        self._parse(nbytes)
+        taken = 0
+        if self.channel is not None and self._parser.idle:
+            taken = self.channel.finish_read(self.consumer, self._shared, nbytes)
+            if taken == nbytes:
+                self._waiting_since = monotonic_ns()
+                return
+        self._parse(nbytes, taken)
         if self._paused_at:
             self._check_unread()
 
@@ -259,9 +265,11 @@ class Connection(asyncio.BufferedProtocol):
             self._pub_counts[self._pub_topic.name] += source.taken
             source.taken = 0
 
-    def _parse(self, nbytes: int) -> None:
+    def _parse(self, nbytes: int, taken: int = 0) -> None:
+        """Do what has come, but for what is taken of it already."""
         answers, parser = self._answers, self._parser
         parser.received(nbytes)
+        parser.start += taken
         event = None
         try:
             while parser.start < parser.end and not answers.ended:
