@@ -59,7 +59,14 @@ def test_a_file_is_marked_once_a_stride(twin: Any, stride: int, beginning: int, 
     assert (extent.marks, extent.marked_to) == (marks, offset)
 
 
-def log_of(twin: Any, *, max_bytes_per_file: int = 10**6, max_messages: int = 10**6, fd: int = -1) -> Any:
+def log_of(
+    twin: Any,
+    *,
+    max_bytes_per_file: int = 10**6,
+    max_messages: int = 10**6,
+    max_bytes: int = 10**6,
+    fd: int = -1,
+) -> Any:
     """A LogEnd that says what it asks for, and begins another segment in the same file."""
     fast, _, log_end = twin
 
@@ -75,9 +82,9 @@ def log_of(twin: Any, *, max_bytes_per_file: int = 10**6, max_messages: int = 10
 
         def shorten(self) -> None:
             self.calls.append("shorten")
-            del self.chunks[:-1]
+            super().shorten()
 
-    log = Log(max_bytes_per_file, max_messages, 10**6)
+    log = Log(max_bytes_per_file, max_messages, max_bytes)
     log.calls = []
     log.first = log.end = 5
     log.writer = fast.BatchWriter(5, 100)
@@ -113,9 +120,10 @@ def seen(log: Any) -> object:
     ),
     on_disk=st.booleans(),
     looked_for=st.integers(0, 60),
+    max_bytes=st.sampled_from([300, 10**6]),
 )
 def test_the_twins_commit_alike(
-    commits: list[tuple[list[bytes], str]], on_disk: bool, looked_for: int
+    commits: list[tuple[list[bytes], str]], on_disk: bool, looked_for: int, max_bytes: int
 ) -> None:
     real = os.write
 
@@ -130,7 +138,7 @@ def test_the_twins_commit_alike(
     for twin in TWINS:
         with tempfile.TemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
             fd = file.fileno() if on_disk else -1
-            log = log_of(twin, max_bytes_per_file=400, max_messages=8, fd=fd)
+            log = log_of(twin, max_bytes_per_file=400, max_messages=8, max_bytes=max_bytes, fd=fd)
             outcomes: list[object] = []
             for bodies, write in commits:
                 patch.setattr(os, "write", {"good": real, "pieces": pieces, "refused": refused}[write])

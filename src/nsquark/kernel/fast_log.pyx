@@ -137,6 +137,19 @@ cdef class LogEnd:
             self.shorten()
         return count
 
+    def shorten(self):
+        cdef list chunks = self.chunks
+        cdef Chunk chunk
+        cdef Py_ssize_t gone = 0
+        cdef int64_t messages = <int64_t> self.end - (self.max_messages - self.max_messages // 4)
+        while gone < len(chunks) - 1:
+            chunk = <Chunk> chunks[gone]
+            if self.chunk_bytes <= self.max_bytes * 3 // 4 and <int64_t> chunk.end > messages:
+                break
+            self.chunk_bytes -= len(chunk.data)
+            gone += 1
+        del chunks[:gone]
+
     cdef Extent write(self, bytes data, Py_ssize_t size):
         cdef Extent segment = self.segments[len(self.segments) - 1]
         cdef Py_ssize_t done

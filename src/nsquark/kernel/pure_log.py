@@ -107,10 +107,6 @@ class LogEnd:
         """A write has failed: what there is of it is no whole batch."""
         raise NotImplementedError
 
-    def shorten(self) -> None:
-        """Forget the oldest chunks."""
-        raise NotImplementedError
-
     def commit(self) -> int:
         """Write what was added since the last commit; returns how many messages that were.
 
@@ -139,6 +135,17 @@ class LogEnd:
         if segment is not None and (too_many or self.chunk_bytes > self.max_bytes):
             self.shorten()
         return count
+
+    def shorten(self) -> None:
+        """Forget the oldest chunks until three quarters of the bounds are left: seldom, and many at once."""
+        messages = self.end - (self.max_messages - self.max_messages // 4)
+        gone = 0
+        for chunk in self.chunks[:-1]:
+            if self.chunk_bytes <= self.max_bytes * 3 // 4 and chunk.end > messages:
+                break
+            self.chunk_bytes -= len(chunk.data)
+            gone += 1
+        del self.chunks[:gone]
 
     def _write(self, data: bytes, size: int) -> Any:
         """Append to the newest segment, which is another one if that has no room."""

@@ -179,18 +179,6 @@ class TopicLog(kernel.LogEnd):
         """How many of the newest messages are in memory."""
         return self.end - self.chunks[0].position if self.chunks else 0
 
-    def shorten(self) -> None:
-        """Forget the oldest chunks until three quarters of the bounds are left: seldom, and many at once."""
-        chunks = self.chunks
-        messages = self.end - self.max_messages * 3 // 4
-        gone = 0
-        for chunk in chunks[:-1]:
-            if self.chunk_bytes <= self.max_bytes * 3 // 4 and chunk.end > messages:
-                break
-            self.chunk_bytes -= len(chunk.data)
-            gone += 1
-        del chunks[:gone]
-
     def segment_at(self, position: int) -> Segment | None:
         """The segment that holds this position, or the first one behind it."""
         at = bisect_right(self.segments, position, key=_base_of) - 1
