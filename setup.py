@@ -14,7 +14,7 @@ modules = cythonize(
             include_dirs=[KERNEL],
             extra_compile_args=["-O3"],
         )
-        for name in ("fast", "fast_intake", "fast_poll")
+        for name in ("fast", "fast_intake", "fast_log", "fast_delivery", "fast_poll")
     ],
     include_path=["src"],
     language_level=3,

@@ -101,6 +101,7 @@ class Harness:
         self.timers: Any = ManualTimers()
         self.syncer: Any = InlineSyncer()
         self.health = Health()
+        self.problems = self.health.problems
         self.reads: Any = InlineReads()
         self.dead_letters = DeadLetters(self)
         self.loop: Any = None

@@ -78,6 +78,32 @@ async def test_a_command_in_two_pieces_on_the_short_way(api: Api) -> None:
     assert (await api.topic("t"))["message_count"] == 5 * (1 + 2)
 
 
+async def test_fins_among_other_commands_and_in_pieces(api: Api) -> None:
+    client = await api.client()
+    client.send(mpub(*[b"%d" % number for number in range(12)]))
+    await client.ok()
+    await client.sub("t", "ch", 20)
+    fins = [b"FIN " + (await client.message()).id + b"\n" for _ in range(12)]
+    client.send(fins[0] + fins[1])
+    client.send(fins[2] + b"TOUCH " + fins[3][4:] + fins[3] + b"FIN 0000000000000000\n" + fins[5] + fins[4])
+    assert await client.error() == b"E_FIN_FAILED FIN 0000000000000000 failed ID not in flight"
+    client.send(fins[6] + fins[7][:9])
+    await api.stats()  # it has had time to come
+    client.send(fins[7][9:] + fins[8])
+    client.send(b"DPUB t 60000\n")
+    await api.stats()
+    client.send((len(fins[9])).to_bytes(4, "big") + fins[9])  # a body that looks like one is none
+    await client.ok()
+    [topic] = (await api.stats())["topics"]
+    [channel] = topic["channels"]
+    assert (channel["in_flight_count"], channel["deferred_count"], channel["depth"]) == (3, 1, 0)
+    [consumer] = channel["clients"]
+    assert (consumer["finish_count"], consumer["in_flight_count"]) == (9, 3)
+    client.send(b"".join(fins[9:]) + b"CLS\n" + fins[0])
+    assert (await client.frame())[1] == b"CLOSE_WAIT"
+    assert await client.error() == b"E_FIN_FAILED FIN " + fins[0][4:-1] + b" failed ID not in flight"
+
+
 @pytest.mark.parametrize(
     ("bad", "error"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Sequence
@@ -368,22 +369,22 @@ async def test_a_disk_that_refuses_is_told_and_tried_again(
             await app.put(0, [b"%d" % seq], seq=seq)
         api.broker.topic("t")
         log = api.broker.topics["t"].log
-        write, left = log._write, 3
+        write, left = os.write, 3
 
-        def refuse(data: bytes, size: int) -> Any:
+        def refuse(fd: int, data: bytes) -> int:
             nonlocal left
-            left -= 1
+            left -= fd == log.fd
             if left < 0:
                 raise OSError(28, "No space left on device")
-            return write(data, size)
+            return write(fd, data)
 
-        monkeypatch.setattr(log, "_write", refuse)
+        monkeypatch.setattr(os, "write", refuse)
         assert await app.publish(0, (0, "a", 5)) == (503, {"message": "EXITING"})
         assert (await app.listed())["publishing_batch"] == 0
         assert (await api.get("/ping")).status == 500
         assert await app.ask("/staged/abort?app=app&batch=0") == (409, {"message": "BATCH_PUBLISHING"})
         assert await app.put(0, [b"late"], seq=5) == (200, {"known": True})
-        monkeypatch.setattr(log, "_write", write)
+        monkeypatch.setattr(os, "write", write)
         status, answer = await app.publish(0, (0, "a", 5))
         assert (status, answer["messages"]) == (200, 5)
         assert await bodies_of(api, "t", 5) == [b"%d" % seq for seq in range(5)]

@@ -363,6 +363,24 @@ def test_another_may_understand_what_comes_next() -> None:
     assert [events.next_event(), events.next_event()] == [Fins([(1, 2)]), Line([b"NOP"])]
 
 
+def test_a_parser_is_idle_where_a_command_begins() -> None:
+    fresh = CommandParser(bytearray(64), 10, 10)
+    assert not fresh.idle  # a magic comes first
+    fresh.feed(MAGIC + b"NOP\nNO")
+    fresh.next_event()
+    fresh.next_event()
+    assert not fresh.idle
+    fresh.feed(b"P\nDPUB t 1\n")
+    fresh.next_event()
+    fresh.next_event()
+    assert fresh.idle
+    fresh.expect_body(DPUB_BODY, 10)
+    assert not fresh.idle
+    fresh.feed(sized(b"x"))
+    assert isinstance(fresh.next_event(), Body)
+    assert fresh.idle
+
+
 def test_a_body_is_there_until_the_next_event() -> None:
     events = parser(b"DPUB t 5\n" + sized(b"later") + b"NOP\n")
     assert events.next_event() == Line([b"DPUB", b"t", b"5"])

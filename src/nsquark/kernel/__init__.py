@@ -1,7 +1,7 @@
 """The compiled hot path and its pure twin; `NSQUARK_PURE=1` asks for the twin.
 
 The kernel knows bytes and integers: runs of commands, runs of message frames, batches of the log; and the
-short way of a publish between a socket and the writer of a log.
+short ways of a publish between a socket and the end of a log, and of messages from there to their takers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             timestamps,
             with_attempts,
         )
+        from .fast_delivery import Flight, Outlet, Taker
         from .fast_intake import Answer, AnswerQueue, Intake, Source, settle_all
+        from .fast_log import Chunk, Committer, Extent, LogCursor, LogEnd, Records, Run, Tally
 
         COMPILED = True
     except ImportError:
@@ -72,12 +74,23 @@ if not COMPILED:
         timestamps,
         with_attempts,
     )
+    from .pure_delivery import Flight, Outlet, Taker  # type: ignore[assignment]
     from .pure_intake import (  # type: ignore[assignment]
         Answer,
         AnswerQueue,
         Intake,
         Source,
         settle_all,
+    )
+    from .pure_log import (  # type: ignore[assignment]
+        Chunk,
+        Committer,
+        Extent,
+        LogCursor,
+        LogEnd,
+        Records,
+        Run,
+        Tally,
     )
 
 
@@ -102,10 +115,21 @@ __all__ = [
     "Batch",
     "BatchWriter",
     "Buffer",
+    "Chunk",
+    "Committer",
     "Delivery",
+    "Extent",
+    "Flight",
     "Intake",
+    "LogCursor",
+    "LogEnd",
+    "Outlet",
     "Receipt",
+    "Records",
+    "Run",
     "Source",
+    "Taker",
+    "Tally",
     "count_column",
     "crc32c",
     "decode_batches",

@@ -1,6 +1,18 @@
-# What other compiled modules may do with a BatchWriter without going through Python.
+# What other compiled modules may do without going through Python.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef struct Gathered:
+    int64_t count, remaining, published
+    uint64_t first
+    Py_ssize_t at
+
+
+cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
+                       int64_t max_bytes, Gathered *run)
+cdef int64_t fin_run(const uint8_t *p, Py_ssize_t size, uint64_t *first) noexcept
+cdef uint32_t crc_of(const uint8_t *p, size_t size) noexcept
 
 
 cdef class BatchWriter:
@@ -16,6 +28,8 @@ cdef class BatchWriter:
     cdef readonly Py_ssize_t count
     cdef readonly int64_t body_bytes
 
+    cpdef bytes take(self)
+    cpdef renumber(self, uint64_t position, uint64_t next_id)
     cdef int reserve(self, size_t more) except -1
     cdef int grow(self, size_t room) except -1
     cdef int open_batch(self, int64_t timestamp, int64_t due) except -1

@@ -105,6 +105,10 @@ def crc32c(data, Py_ssize_t start, Py_ssize_t end):
     return crc
 
 
+cdef uint32_t crc_of(const uint8_t *p, size_t size) noexcept:
+    return crc32c_of(p, size)
+
+
 def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
     cdef View view
     cdef const uint8_t *p
@@ -130,6 +134,23 @@ def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
     finally:
         PyBuffer_Release(&view.buffer)
     return start, ranges
+
+
+cdef int64_t fin_run(const uint8_t *p, Py_ssize_t size, uint64_t *first) noexcept:
+    # How many FINs of ids that follow each other come first.
+    cdef uint64_t number = 0
+    cdef int64_t count = 0
+    while size >= 21:
+        if memcmp(p, b"FIN ", 4) or p[20] != 10 or not nq_parse_id(p + 4, &number):
+            break
+        if count == 0:
+            first[0] = number
+        elif number != first[0] + <uint64_t> count or number == 0:
+            break
+        count += 1
+        p += 21
+        size -= 21
+    return count
 
 
 def scan_pubs(data, Py_ssize_t start, Py_ssize_t end, int64_t max_size):
@@ -279,7 +300,7 @@ cdef class BatchWriter:
         self.count += 1
         self.body_bytes += size
 
-    def renumber(self, uint64_t position, uint64_t next_id):
+    cpdef renumber(self, uint64_t position, uint64_t next_id):
         self.seal()
         self.position = position
         self.next_id = next_id
@@ -398,7 +419,7 @@ cdef class BatchWriter:
                 PyBuffer_Release(&view.buffer)
         return total
 
-    def take(self):
+    cpdef bytes take(self):
         cdef PyObject *block
         self.seal()
         if self.used == 0:
@@ -411,7 +432,7 @@ cdef class BatchWriter:
         self.block = None
         self.data = NULL
         _PyBytes_Resize(&block, <Py_ssize_t> self.used)
-        data = <object> block
+        data = <bytes> block
         Py_DECREF(data)
         self.used = self.room = 0
         self.count = 0
@@ -424,6 +445,16 @@ cdef inline Py_ssize_t view_all():
 
 
 def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want, int64_t max_bytes):
+    cdef Gathered run
+    frames = gather_run(data, start, end, remaining, want, max_bytes, &run)
+    if run.count == 0:
+        return b"", 0, -1, start, remaining
+    return frames, run.count, run.first, run.at, run.remaining
+
+
+cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
+                       int64_t max_bytes, Gathered *run):
+    # Where there is nothing to gather, `run.count` is 0 and the rest of it is not to be looked at.
     cdef View view
     cdef const uint8_t *p
     cdef uint8_t *out
@@ -464,16 +495,21 @@ def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t wa
             expected += 1
             count += 1
             total += size
+        run.count = count
         if count == 0:
-            return b"", 0, -1, start, remaining
+            return b""
+        run.first = first
+        run.at = at
+        run.remaining = remaining
+        run.published = <int64_t> nq_get64(view.p + begin + 8)
         if not crossed:
             if total >= SLICE_FROM:
-                return memoryview(data)[begin:at], count, first, at, remaining
-            return PyBytes_FromStringAndSize(<char *> view.p + begin, at - begin), count, first, at, remaining
+                return memoryview(data)[begin:at]
+            return PyBytes_FromStringAndSize(<char *> view.p + begin, at - begin)
         result = PyBytes_FromStringAndSize(NULL, total)
         out = <uint8_t *> PyBytes_AS_STRING(result)
         copy_frames(view.p, begin, at, total, out)
-        return result, count, first, at, remaining
+        return result
     finally:
         PyBuffer_Release(&view.buffer)
 

@@ -1,6 +1,8 @@
 """The segmented topic log, and the journal of what its channels have done."""
 
-from .cursor import Cursor, Run
+from nsquark.kernel import Run
+
+from .cursor import Cursor
 from .journal import ChannelState, Journal, JournalState
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
+from nsquark.kernel import Run
 
-from .segment import Segment
 from .topic_log import TopicLog
 
 READ_SIZE = 64 << 10  # at first; it doubles with each read that goes on from the last
@@ -16,43 +15,22 @@ MAX_READ_SIZE = 1 << 20
 _HEADER = struct.Struct(">4sIIIQQqq")
 
 
-@dataclass(slots=True)
-class Run:
-    """Messages that follow each other in the log and in their ids.
-
-    With `due` set it is a deferred batch that the cursor has passed over, and `frames` is empty.
-    """
-
-    position: int
-    count: int
-    first_id: int
-    frames: kernel.Buffer
-    due: int = 0
-
-
 STEPPED_IN = Run(0, 0, 0, b"")
 
 
-class Cursor:
+class Cursor(kernel.LogCursor):
     """A place in a log. Reads from the tail where it can and from the files where it must.
 
     `position` is that of the next message. With `whatever_due` deferred batches are read like others.
     """
 
-    __slots__ = (
-        "_at", "_base", "_data", "_log", "_passed", "_read_size", "_remaining", "_segment", "_whatever_due",
-        "position",
-    )  # fmt: skip
+    __slots__ = ("_passed", "_read_size", "_whatever_due")
+
+    log: TopicLog
 
     def __init__(self, log: TopicLog, position: int, whatever_due: bool = False) -> None:
-        self._log = log
+        super().__init__(log, position)
         self._whatever_due = whatever_due
-        self.position = position
-        self._data: bytes = b""
-        self._at = 0
-        self._base = 0  # the offset of _data in its segment
-        self._segment: Segment | None = None
-        self._remaining = 0
         self._read_size = READ_SIZE
         self._passed: Run | None = None  # the rest of a deferred batch in whose middle it was set
 
@@ -60,9 +38,9 @@ class Cursor:
         """Go on from `position`."""
         if position != self.position:
             self.position = position
-            self._segment = None
-            self._data = b""
-            self._at = self._remaining = 0
+            self.segment = None
+            self.data = b""
+            self.at = self.remaining = 0
             self._read_size = READ_SIZE
 
     def read(self, want: int, max_bytes: int) -> Run | None:
@@ -72,16 +50,10 @@ class Cursor:
         NotIndexed where somebody must look into a large old file first; the cursor is then where it was.
         """
         while True:
-            if self._at < len(self._data):
-                frames, count, first, at, remaining = kernel.gather(
-                    self._data, self._at, len(self._data), self._remaining, want, max_bytes
-                )
-                if count:
-                    run = Run(self.position, count, first, frames)
-                    self.position += count
-                    self._at = at
-                    self._remaining = remaining
-                    return run
+            run = self.take(want, max_bytes)
+            if run is not None:
+                return run
+            if self.at < len(self.data):
                 passed = self._pass_deferred()
                 if passed is STEPPED_IN:
                     continue
@@ -95,28 +67,28 @@ class Cursor:
 
     def _pass_deferred(self) -> Run | None:
         """Pass over a deferred batch at the cursor, or step into it where its due time does not matter."""
-        if self._remaining or len(self._data) - self._at < _HEADER.size:
+        if self.remaining or len(self.data) - self.at < _HEADER.size:
             return None
-        magic, _, length, count, position, first_id, _, due = _HEADER.unpack_from(self._data, self._at)
+        magic, _, length, count, position, first_id, _, due = _HEADER.unpack_from(self.data, self.at)
         if magic != b"NQB1":
             raise self._corrupt("no batch begins here")
         if not due:
             return None
-        if position != self.position or position + count > self._log.end:
+        if position != self.position or position + count > self.log.end:
             raise self._corrupt(f"positions {position} to {position + count} where {self.position} follows")
         if self._whatever_due:
-            self._at += _HEADER.size
-            self._remaining = count
+            self.at += _HEADER.size
+            self.remaining = count
             return STEPPED_IN
         self.position += count
-        self._at += length
+        self.at += length
         return Run(position, count, first_id, b"", due)
 
     def _pass_rest_of_deferred(self) -> None:
         """The cursor was set into the middle of a batch: if that is deferred, its rest is passed over."""
         at = 0
         while True:
-            _, _, length, count, first, first_id, _, due = _HEADER.unpack_from(self._data, at)
+            _, _, length, count, first, first_id, _, due = _HEADER.unpack_from(self.data, at)
             if self.position < first + count:
                 break
             at += length
@@ -124,76 +96,76 @@ class Cursor:
             skipped = self.position - first
             self._passed = Run(self.position, count - skipped, first_id + skipped, b"", due)
             self.position = first + count
-            self._base, self._data = self._base + at + length, self._data[at + length :]
-            self._at = self._remaining = 0
+            self.base, self.data = self.base + at + length, self.data[at + length :]
+            self.at = self.remaining = 0
 
     def _corrupt(self, what: str) -> LogCorrupt:
-        name = str(self._segment.path) if self._segment else "memory"
-        return LogCorrupt(name, self._base + self._at, what)
+        name = str(self.segment.path) if self.segment else "memory"
+        return LogCorrupt(name, self.base + self.at, what)
 
     def _load(self) -> bool:
         """Bring more data to the cursor; False at the end of the log."""
-        log = self._log
+        log = self.log
         if self.position < log.first:
             self.seek(log.first)
         if self.position >= log.end:
             return False
         chunk = log.chunk_at(self.position)
-        if chunk is not None and chunk.data is not self._data:
-            self._data, self._segment, self._base = chunk.data, chunk.segment, chunk.offset
-            self._at = self._remaining = 0
+        if chunk is not None and chunk.data is not self.data:
+            self.data, self.segment, self.base = chunk.data, chunk.segment, chunk.offset
+            self.at = self.remaining = 0
             if chunk.position != self.position:
-                self._find(self._data)
+                self._find(self.data)
             return True
-        if self._segment is None:
+        if self.segment is None:
             return self._locate()
         return self._read_on()
 
     def _find(self, data: bytes) -> None:
         """Set the cursor within `data`, which begins with a batch header."""
-        at, self._remaining, _ = kernel.find_message(data, 0, len(data), self.position)
+        at, self.remaining, _ = kernel.find_message(data, 0, len(data), self.position)
         if at < 0:
             raise self._corrupt(f"no message {self.position}")
-        self._at = at
-        if self._remaining and not self._whatever_due:
+        self.at = at
+        if self.remaining and not self._whatever_due:
             self._pass_rest_of_deferred()
 
     def _locate(self) -> bool:
         """Find the position by the index of its segment."""
-        segment = self._log.segment_at(self.position)
+        segment = self.log.segment_at(self.position)
         if segment is None:
             return False
-        self._base, self._at, self._remaining = segment.offset_near(self.position), 0, 0
-        self._segment = segment
+        self.base, self.at, self.remaining = segment.offset_near(self.position), 0, 0
+        self.segment = segment
         size = READ_SIZE
         while True:
-            data = segment.read(self._base, size)
+            data = segment.read(self.base, size)
             at, remaining, needed = kernel.find_message(data, 0, len(data), self.position)
             if at >= 0:
-                self._data, self._at, self._remaining = data, at, remaining
+                self.data, self.at, self.remaining = data, at, remaining
                 if remaining and not self._whatever_due:
                     self._pass_rest_of_deferred()
                 return True
-            if needed <= len(data) or self._base + needed > segment.size:
-                self._segment, self._data = None, b""
-                raise LogCorrupt(str(segment.path), self._base, f"no message {self.position}")
+            if needed <= len(data) or self.base + needed > segment.size:
+                self.segment, self.data = None, b""
+                raise LogCorrupt(str(segment.path), self.base, f"no message {self.position}")
             size = max(2 * size, needed)
 
     def _read_on(self) -> bool:
         """Go on in the file where the data at hand end, which may be within a message."""
-        segment = self._segment
+        segment = self.segment
         assert segment is not None
-        offset = self._base + self._at
-        left = len(self._data) - self._at
+        offset = self.base + self.at
+        left = len(self.data) - self.at
         if offset >= segment.size:
-            following = self._log.segment_after(segment)
-            if following is None or self._remaining or self.position != following.base:
+            following = self.log.segment_after(segment)
+            if following is None or self.remaining or self.position != following.base:
                 raise self._corrupt(f"the segment ends before message {self.position}")
-            self._segment, self._base, self._at, self._data = following, 0, 0, b""
+            self.segment, self.base, self.at, self.data = following, 0, 0, b""
             segment, offset, left = following, 0, 0
         self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
         data = segment.read(offset, max(self._read_size, 2 * left))
         if len(data) <= left:
             raise self._corrupt(f"message {self.position} is cut off")
-        self._data, self._base, self._at = data, offset, 0
+        self.data, self.base, self.at = data, offset, 0
         return True

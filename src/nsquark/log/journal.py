@@ -39,14 +39,12 @@ COMPACT_GROWTH = 8
 
 _CREATE = struct.Struct(">cIQB")
 _DELETE = struct.Struct(">cI")
-_FINISH = struct.Struct(">cIQI")
+_FINISH = struct.Struct(">cIQI")  # written by the kernel
 _REQUEUE = struct.Struct(">cIQIHq")
 _MOVE = struct.Struct(">cIQ")
 _DEFER = struct.Struct(">cQIq")
 _PUMP = struct.Struct(">cQ")
 _EPOCH = struct.Struct(">cQ")
-_LENGTH = struct.Struct(">I")
-_MAX_COUNT = 0xFFFFFFFF
 
 
 class ChannelState:
@@ -153,21 +151,18 @@ class JournalState:
                 return  # from a later version: what follows cannot be read
 
 
-class Journal:
+class Journal(kernel.Records):
     """The journal of one topic, or (without a directory) one that writes nothing.
 
     Records gather until `flush` writes them as one block; `dirty` says that there are some.
     """
 
     def __init__(self, directory: Path | None) -> None:
+        super().__init__()
         self.directory = directory
         self.state = JournalState()
-        self.unsynced = False
         self.damaged = False  # there were files, and none of them could be read
-        self._records = bytearray(BLOCK.pack(MAGIC, 0, 0))  # a block in the making
-        self._fin: tuple[int, int, int] | None = None  # the last F record, while it may still grow
-        self._fd = -1
-        self._size = self._snapshot_size = 0
+        self._snapshot_size = 0
         self._torn = False
         self._generation = 0
         self._stale: list[Path] = []
@@ -212,91 +207,42 @@ class Journal:
 
     # ---- records
 
-    @property
-    def dirty(self) -> bool:
-        return self._fin is not None or len(self._records) > BLOCK.size
-
-    def _add(self, record: bytes) -> None:
-        if self._fin is not None:
-            number, start, end = self._fin
-            self._fin = None
-            self._finish(number, start, end)
-        self._records += record
-
-    def _finish(self, number: int, start: int, end: int) -> None:
-        while start < end:
-            count = min(end - start, _MAX_COUNT)
-            self._records += _FINISH.pack(b"F", number, start, count)
-            start += count
-
-    def finish(self, number: int, start: int, end: int) -> None:
-        last = self._fin
-        if last is not None:
-            if last[0] == number and last[2] == start:
-                self._fin = (number, last[1], end)
-                return
-            self._finish(*last)
-        self._fin = (number, start, end)
-
     def requeue(self, number: int, start: int, end: int, attempts: int, due: int) -> None:
-        self._add(_REQUEUE.pack(b"R", number, start, end - start, min(attempts, 0xFFFF), due))
+        self.add(_REQUEUE.pack(b"R", number, start, end - start, min(attempts, 0xFFFF), due))
 
     def create(self, number: int, name: str, position: int) -> None:
         encoded = name.encode("ascii")
-        self._add(_CREATE.pack(b"C", number, position, len(encoded)) + encoded)
+        self.add(_CREATE.pack(b"C", number, position, len(encoded)) + encoded)
 
     def delete(self, number: int) -> None:
-        self._add(_DELETE.pack(b"D", number))
+        self.add(_DELETE.pack(b"D", number))
 
     def move(self, number: int, position: int) -> None:
-        self._add(_MOVE.pack(b"M", number, position))
+        self.add(_MOVE.pack(b"M", number, position))
 
     def defer(self, deferred: Deferred) -> None:
-        self._add(_DEFER.pack(b"Q", deferred.position, deferred.count, deferred.due))
+        self.add(_DEFER.pack(b"Q", deferred.position, deferred.count, deferred.due))
 
     def pump(self, position: int) -> None:
-        self._add(_PUMP.pack(b"P", position))
+        self.add(_PUMP.pack(b"P", position))
 
     def identify(self, epoch: int) -> None:
-        self._add(_EPOCH.pack(b"E", epoch))
+        self.add(_EPOCH.pack(b"E", epoch))
 
     # ---- the file
 
-    def _block(self) -> bytes:
-        """The records gathered, as a block; none are left."""
-        self._add(b"")
-        records = self._records
-        _LENGTH.pack_into(records, 8, len(records) - BLOCK.size)
-        _LENGTH.pack_into(records, 4, kernel.crc32c(records, 8, len(records)))
-        block = bytes(records)
-        del records[BLOCK.size :]
-        return block
-
-    def flush(self) -> None:
-        """Write the records gathered since the last time. Raises OSError when the disk refuses."""
-        if not self.dirty:
-            return
-        block = self._block()
-        if self._fd < 0:
-            return
-        try:
-            _write_all(self._fd, block)
-        except OSError:
-            self._torn = True
-            os.ftruncate(self._fd, self._size)
-            raise
-        self._size += len(block)
-        self.unsynced = True
+    def undo(self) -> None:
+        self._torn = True
+        os.ftruncate(self.fd, self.size)
 
     @property
     def overgrown(self) -> bool:
         """Whether a new snapshot would make the journal much smaller, or mend one that missed something."""
-        return self._torn or self._size > max(COMPACT_FROM, COMPACT_GROWTH * self._snapshot_size)
+        return self._torn or self.size > max(COMPACT_FROM, COMPACT_GROWTH * self._snapshot_size)
 
     def begin(self) -> None:
         """Drop the records gathered: what comes next, up to `rewrite`, is a snapshot of everything."""
-        del self._records[BLOCK.size :]
-        self._fin = None
+        self.drop()
 
     def rewrite(self) -> tuple[int, list[Path]]:
         """Begin a new file with the snapshot gathered since `begin`.
@@ -304,7 +250,7 @@ class Journal:
         Returns a descriptor to fsync and close, and the files to delete after that, both in a thread: until
         then the old file stands behind the new one.
         """
-        block = self._block()
+        block = self.block()
         if self.directory is None:
             return -1, []
         self._torn = True  # until it is written: what `begin` has dropped is nowhere else
@@ -316,29 +262,29 @@ class Journal:
             os.close(fd)
             path.unlink(missing_ok=True)
             raise
-        if self._fd >= 0:
-            os.close(self._fd)
+        if self.fd >= 0:
+            os.close(self.fd)
         self._generation += 1
-        self._fd = fd
+        self.fd = fd
         self._torn = False
-        self._size = self._snapshot_size = len(block)
+        self.size = self._snapshot_size = len(block)
         stale, self._stale = self._stale, [path]
         return os.dup(fd), stale
 
     def start_sync(self) -> list[int]:
         """Descriptors to fsync and close, in a thread."""
-        if self._fd < 0 or not self.unsynced:
+        if self.fd < 0 or not self.unsynced:
             return []
-        fds = [os.dup(self._fd)]
+        fds = [os.dup(self.fd)]
         self.unsynced = False
         return fds
 
     def close(self, sync: bool = True) -> None:
-        if self._fd >= 0:
+        if self.fd >= 0:
             if sync:
-                os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+                os.fsync(self.fd)
+            os.close(self.fd)
+            self.fd = -1
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -26,18 +26,17 @@ class NotIndexed(NsquarkError):
         self.segment = segment
 
 
-class Segment:
-    __slots__ = ("_index", "_indexed_to", "_read_fd", "base", "end", "modified", "path", "size")
+class Segment(kernel.Extent):
+    """`marks` are its index: (position, offset) of a batch in each INDEX_STRIDE bytes."""
+
+    __slots__ = ("_read_fd", "base", "modified", "path")
 
     def __init__(self, directory: Path, base: int) -> None:
+        super().__init__(base, INDEX_STRIDE)
         self.base = base
         self.path = directory / f"{base:020d}{SUFFIX}"
-        self.end = base
-        self.size = 0
         self.modified = 0.0
         self._read_fd = -1
-        self._index: list[tuple[int, int]] = []  # (position, offset) of a batch in each INDEX_STRIDE bytes
-        self._indexed_to = 0  # offset up to which the index reaches
 
     @property
     def fd(self) -> int:
@@ -55,20 +54,9 @@ class Segment:
         """Up to `size` bytes from `offset`, never beyond what has been committed."""
         return os.pread(self.fd, min(size, self.size - offset), offset)
 
-    def written(self, position: int, count: int, size: int) -> None:
-        """Note that a run of batches with `count` messages has been appended."""
-        if self._indexed_to == self.size and (
-            not self._index or self.size - self._index[-1][1] >= INDEX_STRIDE
-        ):
-            self._index.append((position, self.size))
-        if self._indexed_to == self.size:
-            self._indexed_to += size
-        self.size += size
-        self.end = position + count
-
     @property
     def indexed(self) -> bool:
-        return self._indexed_to >= self.size
+        return self.marked_to >= self.size
 
     def offset_near(self, position: int) -> int:
         """The offset of a batch at or before the one that holds `position`, at most about a stride away.
@@ -82,19 +70,14 @@ class Segment:
             if self.size > AT_ONCE:
                 raise NotIndexed(self)
             self.build_index()
-        at = bisect_right(self._index, (position, self.size)) - 1
-        return self._index[at][1] if at >= 0 else 0
+        at = bisect_right(self.marks, (position, self.size)) - 1
+        return self.marks[at][1] if at >= 0 else 0
 
     def mark_before(self, position: int, offset: int) -> tuple[int, int]:
         """(position, offset) of a batch that begins at or before both, near to one of them."""
-        index = self._index
+        index = self.marks
         at = min(bisect_right(index, (position, self.size)), bisect_right(index, offset, key=_offset_of)) - 1
         return index[at] if at >= 0 else (self.base, 0)
-
-    @property
-    def marks(self) -> list[tuple[int, int]]:
-        """(position, offset) of a batch in each stride, in order."""
-        return self._index
 
     def build_index(self, fd: int | None = None) -> None:
         """Walk the whole file, which must not be written to any more. May run in any thread.
@@ -106,7 +89,7 @@ class Segment:
         else:
             with open(self.path, "rb", buffering=0) as file:
                 index, _, _, _ = self._scan(file.fileno(), verify=False)
-        self._index, self._indexed_to = index, self.size
+        self.marks, self.marked_to = index, self.size
 
     def _scan(self, fd: int, verify: bool) -> tuple[list[tuple[int, int]], list[kernel.Batch], int, int]:
         """Walk the batches from the beginning; returns (index, deferred ones, next position, stop)."""
@@ -135,11 +118,11 @@ class Segment:
         """
         self.size = os.stat(self.path).st_size
         with open(self.path, "rb", buffering=0) as file:
-            self._index, deferred, self.end, whole = self._scan(file.fileno(), verify=True)
+            self.marks, deferred, self.end, whole = self._scan(file.fileno(), verify=True)
         if whole < self.size:
             os.truncate(self.path, whole)
             self.size = whole
-        self._indexed_to = whole
+        self.marked_to = whole
         return deferred
 
     def delete(self) -> None:

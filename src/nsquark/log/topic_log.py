@@ -38,19 +38,6 @@ class Deferred:
     due: int  # ns since the epoch
 
 
-class Chunk(NamedTuple):
-    """What one commit wrote: whole batches, as they lie in the segment at `offset`."""
-
-    position: int
-    end: int
-    data: bytes
-    segment: Segment | None
-    offset: int
-
-
-_new_chunk = tuple.__new__  # a NamedTuple's own is Python
-
-
 class Limits(NamedTuple):
     """How large a log and its parts may grow. 0 switches a retention off."""
 
@@ -60,24 +47,21 @@ class Limits(NamedTuple):
     retention_time: float = 0.0
 
 
-class TopicLog:
+class TopicLog(kernel.LogEnd):
+    """What a commit does where nothing is out of the ordinary is the kernel's: `LogEnd`."""
+
     def __init__(self, directory: Path | None, limits: Limits, lease: Lease, floor: int = 0) -> None:
         """Open the log in `directory` (None: memory only), recovering what a crash left.
 
         A new log begins at position `floor`.
         """
+        super().__init__(limits.max_bytes_per_file, limits.tail_messages, TAIL_BYTES)
         self.directory = directory
         self.limits = limits
-        self._max_bytes_per_file, self._tail_messages = limits.max_bytes_per_file, limits.tail_messages
         self.segments: list[Segment] = []
         self.recovered: list[Deferred] = []  # the deferred batches of the newest segment, for the journal
-        self.unsynced = 0  # messages written and not yet on the disk for sure
         self._lease = lease
-        self._tail: list[Chunk] = []
-        self._tail_bytes = 0
-        self._fd = -1
         self._to_sync: list[int] = []
-        self._torn = False  # something is behind the last whole batch
         self._new_file = False  # since the last sync
         self._idle_at = -1
         self._kept = self._kept_bytes = 0
@@ -100,9 +84,9 @@ class TopicLog:
                 segment.end = following
             self.segments.append(segment)
         if self.segments:
-            self._fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self.fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         else:
-            segment, self._fd = self._create(directory, floor)
+            segment, self.fd = self._create(directory, floor)
             self.segments.append(segment)
         self.first, self.end = self.segments[0].base, self.segments[-1].end
 
@@ -165,93 +149,35 @@ class TopicLog:
         finally:
             writer.renumber(writer.position, usual)
 
-    def commit(self) -> int:
-        """Write what was added since the last commit; returns how many messages that were.
+    def make_room(self, size: int) -> None:
+        if self.torn:
+            os.ftruncate(self.fd, self.segments[-1].size)
+            self.torn = False
+        newest = self.segments[-1].size
+        if newest and newest + size > self.max_bytes_per_file:
+            self._roll()
 
-        When the disk refuses, raises OSError, and the log is as if nothing had been added.
-        """
-        writer, position = self.writer, self.end
-        count = writer.count
-        if not count:
-            return 0
-        data = writer.take()
-        size = len(data)
-        segment, offset = None, 0
-        if self.directory is not None:
-            try:
-                segment = self._write(data, size)
-            except OSError:
-                writer.renumber(position, writer.next_id)
-                raise
-            offset = segment.size
-            segment.written(position, count, size)
-        self.end = end = position + count
-        self.unsynced += count
-        tail = self._tail
-        tail.append(_new_chunk(Chunk, (position, end, data, segment, offset)))
-        self._tail_bytes = size = self._tail_bytes + size
-        if segment is not None and (size > TAIL_BYTES or end - tail[0][0] > self._tail_messages):
-            self._shorten_tail()
-        return count
+    def undo(self) -> None:
+        # away with it, so that the next commit can follow
+        self.torn = True
+        os.ftruncate(self.fd, self.segments[-1].size)
+        self.torn = False
 
-    def _write(self, data: bytes, size: int) -> Segment:
-        """Append to the newest segment, or to a new one if it is full."""
-        segment = self.segments[-1]
-        if self._torn:
-            os.ftruncate(self._fd, segment.size)
-            self._torn = False
-        if segment.size and segment.size + size > self._max_bytes_per_file:
-            segment = self._roll()
-        try:
-            done = os.write(self._fd, data)
-            while done < size:
-                done += os.write(self._fd, memoryview(data)[done:])
-        except OSError:
-            # What was written of it is no whole batch: away with it, so that the next commit can follow.
-            self._torn = True
-            os.ftruncate(self._fd, segment.size)
-            self._torn = False
-            raise
-        return segment
-
-    def _roll(self) -> Segment:
+    def _roll(self) -> None:
         assert self.directory is not None
         old = self.segments[-1]
         segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
-        self._to_sync.append(self._fd)
-        self._fd = fd
+        self._to_sync.append(self.fd)
+        self.fd = fd
         self.segments.append(segment)
-        return segment
 
     # ---- reading
 
     @property
     def tail_length(self) -> int:
         """How many of the newest messages are in memory."""
-        return self.end - self._tail[0].position if self._tail else 0
-
-    def _shorten_tail(self) -> None:
-        """Forget the oldest chunks until three quarters of the bounds are left: seldom, and many at once."""
-        tail, limits = self._tail, self.limits
-        messages = self.end - limits.tail_messages * 3 // 4
-        gone = 0
-        for chunk in tail[:-1]:
-            if self._tail_bytes <= TAIL_BYTES * 3 // 4 and chunk.end > messages:
-                break
-            self._tail_bytes -= len(chunk.data)
-            gone += 1
-        del tail[:gone]
-
-    def chunk_at(self, position: int) -> Chunk | None:
-        """The piece of the tail that holds this position, if the tail does."""
-        tail = self._tail
-        if not tail or position < tail[0].position or position >= self.end:
-            return None
-        at = -1
-        if position < tail[-1].position:
-            at = bisect_right(tail, position, key=_position_of) - 1
-        return tail[at] if position < tail[at].end else None
+        return self.end - self.chunks[0].position if self.chunks else 0
 
     def segment_at(self, position: int) -> Segment | None:
         """The segment that holds this position, or the first one behind it."""
@@ -262,23 +188,23 @@ class TopicLog:
         at = bisect_right(self.segments, segment.base, key=_base_of)
         return self.segments[at] if at < len(self.segments) else None
 
-    def chunks_from(self, position: int) -> list[Chunk]:
+    def chunks_from(self, position: int) -> list[kernel.Chunk]:
         """The pieces of the tail from the one that holds this position to the first gap."""
-        tail = self._tail
-        at = bisect_right(tail, position, key=_position_of) - 1
-        if at < 0 or position >= tail[at].end:
+        chunks = self.chunks
+        at = bisect_right(chunks, position, key=_position_of) - 1
+        if at < 0 or position >= chunks[at].end:
             return []
         end = at + 1
-        while end < len(tail) and tail[end].position == tail[end - 1].end:
+        while end < len(chunks) and chunks[end].position == chunks[end - 1].end:
             end += 1
-        return tail[at:end]
+        return chunks[at:end]
 
     def gaps(self, start: int) -> list[tuple[int, int]]:
         """What is gone of all from `start` on: in a log without files, what nobody needed."""
         if self.directory is not None:
             return [(start, self.first)] if start < self.first else []
         found = []
-        for chunk in self._tail:
+        for chunk in self.chunks:
             if start < chunk.position:
                 found.append((start, chunk.position))
             start = max(start, chunk.end)
@@ -287,7 +213,7 @@ class TopicLog:
     @property
     def size(self) -> int:
         """Bytes in the files, or in memory."""
-        return sum(each.size for each in self.segments) if self.segments else self._tail_bytes
+        return sum(each.size for each in self.segments) if self.segments else self.chunk_bytes
 
     # ---- what the disk holds
 
@@ -298,8 +224,8 @@ class TopicLog:
         """
         fds: list[int] = []
         try:
-            if self._fd >= 0:
-                fds.append(os.dup(self._fd))
+            if self.fd >= 0:
+                fds.append(os.dup(self.fd))
             if self._new_file and self.directory is not None:
                 # a file is only there for good once its folder says so
                 for folder in (self.directory, self.directory.parent):
@@ -330,7 +256,7 @@ class TopicLog:
         """Whether `trim` could let go of anything, so that asking every channel is worth the while."""
         return (
             len(self.segments) > 1
-            or bool(self._tail)
+            or bool(self.chunks)
             or bool(self.segments and self.segments[0].size >= ROLL_WHEN_CONSUMED)
         )
 
@@ -339,8 +265,8 @@ class TopicLog:
         if self.directory is None:
             return []
         if self._idle_at == self.end:  # nothing new since the last time: memory is better used elsewhere
-            self._tail.clear()
-            self._tail_bytes = 0
+            self.chunks.clear()
+            self.chunk_bytes = 0
         self._idle_at = self.end
         newest = self.segments[-1]
         if low >= self.end and newest.size >= ROLL_WHEN_CONSUMED and not self._wanted(newest, now):
@@ -366,29 +292,29 @@ class TopicLog:
     @property
     def overfull(self) -> bool:
         """Whether a log without files has grown enough since the last `keep` to do it again."""
-        return len(self._tail) > 2 * self._kept + 64 or self._tail_bytes > TAIL_BYTES + 2 * self._kept_bytes
+        return len(self.chunks) > 2 * self._kept + 64 or self.chunk_bytes > TAIL_BYTES + 2 * self._kept_bytes
 
     def keep(self, needed: Ranges) -> None:
         """Let go of everything in memory but what holds one of these positions: for a log without files."""
-        self._tail = [chunk for chunk in self._tail if needed.overlaps(chunk.position, chunk.end)]
-        self._tail_bytes = self._kept_bytes = sum(len(chunk.data) for chunk in self._tail)
-        self._kept = len(self._tail)
-        self.first = self._tail[0].position if self._tail else self.end
+        self.chunks = [chunk for chunk in self.chunks if needed.overlaps(chunk.position, chunk.end)]
+        self.chunk_bytes = self._kept_bytes = sum(len(chunk.data) for chunk in self.chunks)
+        self._kept = len(self.chunks)
+        self.first = self.chunks[0].position if self.chunks else self.end
 
     def close(self, sync: bool = True) -> None:
         """Close every file, after an fsync unless the log is to be deleted. What is not committed is gone."""
-        for fd in [*self._to_sync, self._fd]:
+        for fd in [*self._to_sync, self.fd]:
             if fd >= 0:
                 if sync:
                     os.fsync(fd)
                 os.close(fd)
-        self._fd, self._to_sync = -1, []
-        self._tail.clear()
+        self.fd, self._to_sync = -1, []
+        self.chunks.clear()
         for segment in self.segments:
             segment.close()
 
 
-def _position_of(chunk: Chunk) -> int:
+def _position_of(chunk: kernel.Chunk) -> int:
     return chunk.position
 
 

@@ -11,29 +11,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from nsquark.log import ChannelState, Cursor, Deferred, Ranges
+from nsquark.kernel import Flight, Outlet
+from nsquark.log import ChannelState, Cursor, Deferred, Journal, Ranges
 from nsquark.names import is_ephemeral
 
 from .waiting import AgainQueue, LaterQueue
 
 if TYPE_CHECKING:
-    from .in_flight import Flight
     from .topic import Topic
 
+MAX_RUN_BYTES = 256 << 10
 
-class Backlog:
+
+class Backlog(Outlet):
+    topic: Topic
+    cursor: Cursor
+    journal: Journal | None
+    skipped: Ranges  # at and behind the cursor: not to be delivered by it
+    again: AgainQueue
+
     def __init__(self, topic: Topic, name: str, number: int, position: int) -> None:
-        self.topic = topic
+        super().__init__(topic, number, topic.delivery_times, MAX_RUN_BYTES)
         self.name = name
-        self.number = number
         self.ephemeral = is_ephemeral(name)
-        self.message_count = 0
+        self.bounded = self.ephemeral or topic.ephemeral
         self.cursor = Cursor(topic.log, position)
-        self._skip = Ranges()  # at and behind the cursor: not to be delivered by it
-        self._again = AgainQueue()
+        self.skipped = Ranges()
+        self.again = AgainQueue()
         self._later = LaterQueue()
         self._dying = AgainQueue()  # on their way to the dead letters, and not there for sure
-        self._journal = None if self.ephemeral else topic.journal
+        self.journal = None if self.bounded else topic.journal
 
     def _flights(self) -> Iterable[Flight]:
         """What is in flight."""
@@ -48,25 +55,25 @@ class Backlog:
     def restore(self, state: ChannelState, now: int) -> None:
         """Go on from what the journal knows."""
         self.cursor.seek(state.position)
-        self._skip = state.passed
+        self.skipped = state.passed
         for position, (attempts, due) in sorted(state.waiting.items()):
             if due > now:
                 self._push_deferred(due, position, 1, attempts)
             else:
-                self._again.push(position, 1, attempts, state.position)
+                self.again.push(position, 1, attempts, state.position)
 
     def snapshot(self) -> None:
         """Write everything into the journal, which has just begun a new file."""
-        journal = self._journal
+        journal = self.journal
         if journal is None:
             return
         journal.create(self.number, self.name, self.cursor.position)
-        for start, end in self._skip:
+        for start, end in self.skipped:
             journal.finish(self.number, start, end)
         for flight in self._flights():
             end = flight.position + flight.end - flight.first
             journal.requeue(self.number, flight.position, end, flight.attempts, 0)
-        for again in [*self._again, *self._dying]:
+        for again in [*self.again, *self._dying]:
             journal.requeue(self.number, again.position, again.position + again.number, again.attempts, 0)
         for later in self._later:
             journal.requeue(
@@ -75,10 +82,10 @@ class Backlog:
 
     def low(self) -> int:
         """Everything before this position is finished."""
-        low = self._skip.next_gap(self.cursor.position)
+        low = self.skipped.next_gap(self.cursor.position)
         for flight in self._flights():
             low = min(low, flight.position)
-        for queue in (self._again, self._later, self._dying):
+        for queue in (self.again, self._later, self._dying):
             for entry in queue:
                 low = min(low, entry.position)
         return low
@@ -89,18 +96,13 @@ class Backlog:
             needed.add(start, end)
         for flight in self._flights():
             needed.add(flight.position, flight.position + flight.end - flight.first)
-        for queue in (self._again, self._later, self._dying):
+        for queue in (self.again, self._later, self._dying):
             for entry in queue:
                 needed.add(entry.position, entry.position + entry.number)
 
-    def _finished(self, start: int, end: int) -> None:
-        if self._journal is not None:
-            self._journal.finish(self.number, start, end)
-            self.topic.journaled()
-
     def _requeued(self, position: int, number: int, attempts: int, due: int) -> None:
-        if self._journal is not None:
-            self._journal.requeue(self.number, position, position + number, attempts, due)
+        if self.journal is not None:
+            self.journal.requeue(self.number, position, position + number, attempts, due)
             self.topic.journaled()
 
     # ---- what statistics and peeks show
@@ -113,12 +115,12 @@ class Backlog:
     def _fresh(self) -> int:
         """How many messages the cursor has before it."""
         fresh = self.topic.pumped - self.cursor.position
-        return fresh - self._skip.count_from(self.cursor.position) if self._skip else fresh
+        return fresh - self.skipped.count_from(self.cursor.position) if self.skipped else fresh
 
     @property
     def depth(self) -> int:
         fresh = self._fresh
-        return fresh + self._again.count if fresh > 0 else self._again.count
+        return fresh + self.again.count if fresh > 0 else self.again.count
 
     @property
     def backend_depth(self) -> int:
@@ -128,12 +130,12 @@ class Backlog:
 
     def requeued(self) -> Iterator[tuple[int, int, int]]:
         """What is to be delivered again, as it comes: (position, count, attempts so far)."""
-        for entry in self._again:
+        for entry in self.again:
             yield entry.position, entry.number, entry.attempts
 
     def fresh(self) -> Iterator[tuple[int, int]]:
         """What the cursor has before it: (start, end)."""
-        return self._skip.gaps(self.cursor.position, self.topic.pumped)
+        return self.skipped.gaps(self.cursor.position, self.topic.pumped)
 
     def deferred(self) -> list[tuple[int, int, int, int]]:
         """What waits for its time, the earliest first: (position, count, attempts so far, due)."""
@@ -149,16 +151,15 @@ class Backlog:
         self._later.push(due, position, number, attempts)
         self._wake_at(due)
 
-    def pumped(self, number: int, deferred: Iterable[Deferred]) -> None:
-        """The topic has passed on `number` more messages, among them these deferred ones."""
-        self.message_count += number
+    def hold_back(self, deferred: Iterable[Deferred]) -> None:
+        """Of what the topic has just passed on, these are for later."""
         for each in deferred:
             if each.position >= self.cursor.position:
-                self._skip.add(each.position, each.position + each.count)
+                self.skipped.add(each.position, each.position + each.count)
                 self._push_deferred(each.due, each.position, each.count, 0)
 
     def pass_over(self, start: int, end: int) -> None:
         """Drop [start, end), which the topic has not passed on yet."""
         if start < end:
-            self._skip.add(start, end)
-            self._finished(start, end)
+            self.skipped.add(start, end)
+            self.finished(start, end)

@@ -58,6 +58,8 @@ class Services(Protocol):
     dead_letters: DeadLetters
     loop: asyncio.AbstractEventLoop
     topics: dict[str, Topic]
+    problems: dict[Thing, str]
+    """What is wrong with the process: the same dictionary all the time."""
 
     def healthy(self, what: Thing = WRITE) -> None: ...
     def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
@@ -97,6 +99,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
         self._health = Health()
+        self.problems = self._health.problems
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
         self.syncer = Syncer(loop)

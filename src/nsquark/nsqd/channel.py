@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
-from nsquark.log import Cursor, NotIndexed, Ranges, Run
+from nsquark.kernel import Flight, Run
+from nsquark.log import Cursor, NotIndexed, Ranges
 
-from .backlog import Backlog
-from .in_flight import NEVER, Consumer, Flight
+from .backlog import MAX_RUN_BYTES, Backlog
+from .in_flight import NEVER, Consumer
 from .latency import LatencyWindow
 
 if TYPE_CHECKING:
@@ -26,24 +27,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_RUN_BYTES = 256 << 10
 RETRY_NS = 1_000_000_000
 
 
 class Channel(Backlog):
+    ready: dict[Consumer, None]
+    latency: LatencyWindow | None
+
     def __init__(self, topic: Topic, name: str, number: int, position: int) -> None:
         super().__init__(topic, name, number, position)
-        self.paused = False
-        self.exiting = False
         self.consumers: dict[Consumer, None] = {}
         self.requeue_count = 0
         self.timeout_count = 0
-        self.in_flight_count = 0
         self.dead_count = 0
         self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
-        self._ready: dict[Consumer, None] = {}  # those that may have free places, in turn
-        self._unreadable = False  # what comes next, when it was last tried
         window = topic.options.e2e_processing_latency_window_time
         wanted = topic.options.e2e_processing_latency_percentile
         self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
@@ -69,7 +67,7 @@ class Channel(Backlog):
             return
         del self.consumers[consumer]
         self.topic.intake.consumers -= 1
-        self._ready.pop(consumer, None)
+        self.ready.pop(consumer, None)
         for flight in consumer.flights:
             number = flight.end - flight.first
             self.in_flight_count -= number
@@ -85,43 +83,17 @@ class Channel(Backlog):
         if consumer.free > 0:
             self.has_room(consumer)
         else:
-            self._ready.pop(consumer, None)  # less than no room would be taken off the others'
+            self.ready.pop(consumer, None)  # less than no room would be taken off the others'
 
     def has_room(self, consumer: Consumer) -> None:
         """The consumer may take more than before: a higher RDY, or its socket takes data again."""
         if consumer.free > 0:
-            self._ready[consumer] = None
+            self.ready[consumer] = None
             self.topic.channel_ready(self)
-
-    def _landed(self, consumer: Consumer, number: int) -> None:
-        """`number` messages of the consumer are not in flight any more."""
-        self.in_flight_count -= number
-        consumer.in_flight_count -= number
-        if consumer.free > 0:
-            self._ready[consumer] = None
-            if self.cursor.position < self.topic.pumped or self._again:
-                self.topic.channel_ready(self)
 
     # ---- answers
 
-    def finish(self, consumer: Consumer, first: int, end: int) -> list[int]:
-        """The consumer is done with the ids [first, end). Returns those it did not have in flight."""
-        flights = consumer.flights
-        if flights and flights[0].first == first and end <= flights[0].end:  # in order: the usual case
-            flight = flights[0]
-            number = end - first
-            start = flight.position
-            if end == flight.end:
-                del flights[0]
-            else:
-                flight.first = end
-                flight.position = start + number
-            if self.latency is not None:
-                self.latency.record(flight.published, first, end, self.topic.now())
-            self._finished(start, start + number)
-            consumer.finish_count += number
-            self._landed(consumer, number)
-            return []
+    def finish_pieces(self, consumer: Consumer, first: int, end: int) -> list[int]:
         missing: list[int] = []
         expected = first
         for taken in consumer.take(first, end):
@@ -129,9 +101,9 @@ class Channel(Backlog):
             number = taken.end - taken.first
             if self.latency is not None:
                 self.latency.record(taken.published, taken.first, taken.end, self.topic.now())
-            self._finished(taken.position, taken.position + number)
+            self.finished(taken.position, taken.position + number)
             consumer.finish_count += number
-            self._landed(consumer, number)
+            self.landed(consumer, number)
             expected = taken.end
         missing.extend(range(expected, end))
         return missing
@@ -148,7 +120,7 @@ class Channel(Backlog):
                 self.topic.channel_ready(self)
             self.requeue_count += 1
             consumer.requeue_count += 1
-            self._landed(consumer, 1)
+            self.landed(consumer, 1)
             return True
         return False
 
@@ -179,10 +151,10 @@ class Channel(Backlog):
                 self._give_back(flight.position, size, flight.attempts, self._end_of_queue())
             if number:
                 self.timeout_count += number
-                self._landed(consumer, number)
+                self.landed(consumer, number)
         while self._later and self._later.first.due <= now:
             later = self._later.pop()
-            self._again.push(later.position, later.number, later.attempts, self._end_of_queue())
+            self.again.push(later.position, later.number, later.attempts, self._end_of_queue())
         self.topic.channel_ready(self)
         self._schedule()
 
@@ -208,19 +180,10 @@ class Channel(Backlog):
         if due and number:
             self._push_deferred(due, position, number, attempts)
         elif number:
-            self._again.push(position, number, attempts, mark)
+            self.again.push(position, number, attempts, mark)
 
-    def deliver(self, now: int) -> None:
-        """Send what there is to those who have room, in turn and in proportion to their room."""
-        if not self.paused and not self.exiting:
-            self._deliver(now)
-        if self.ephemeral or self.topic.ephemeral:
-            self._drop_excess()
-
-    def _deliver(self, now: int) -> None:
-        ready = self._ready
-        if not ready:
-            return
+    def deliver_rest(self, now: int) -> None:
+        ready = self.ready
         available = self.depth
         round_left = room = 0  # consumers of this round that have not been served, and their room
         leader: Consumer | None = None
@@ -264,8 +227,8 @@ class Channel(Backlog):
                     )
                     return
                 continue
-            if self._unreadable:
-                self._unreadable = False
+            if self.unreadable:
+                self.unreadable = False
                 self.topic.works("read", self.name)
             available -= sent
             if consumer.free > 0:
@@ -277,14 +240,14 @@ class Channel(Backlog):
     def cannot_read(self, error: OSError, now: int) -> None:
         """The log cannot be read now."""
         logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
-        self._unreadable = True
+        self.unreadable = True
         self.topic.broken(str(error), "read", self.name)
         self.topic.wake_channel(self, now + RETRY_NS)
 
     def _send(self, consumer: Consumer, want: int, now: int) -> int:
         """Send one run of at most `want` messages; 0 when only the queue has changed."""
-        if self._again:
-            room = self._again.first.mark - self.cursor.position
+        if self.again:
+            room = self.again.first.mark - self.cursor.position
             if room <= 0 or self._fresh <= 0:
                 return self._send_again(consumer, want, now)
             want = min(want, room)
@@ -292,21 +255,21 @@ class Channel(Backlog):
         if run is None:
             return 0
         # the oldest of the run speaks for all of it
-        self.topic.delivery_times.observe(now - int.from_bytes(run.frames[8:16], "big"), run.count)
+        self.delivery_times.observe(now - run.published, run.count)
         if consumer.sample_rate:
             return self._send_sample(consumer, run, now)
-        self._take_off(consumer, run, run.frames, 1, now)
+        self.take_off(consumer, run, run.frames, 1, now, run.count == want)
         return run.count
 
     def _read(self, want: int) -> Run | None:
         """The next run that the cursor is to deliver; None when it only moved."""
         cursor = self.cursor
         position = cursor.position
-        if self._skip:
-            position = self._skip.next_gap(position)
+        if self.skipped:
+            position = self.skipped.next_gap(position)
             cursor.seek(position)
-            self._skip.drop_below(position)
-            bound = self._skip.next_start(position)
+            self.skipped.drop_below(position)
+            bound = self.skipped.next_start(position)
             if bound is not None:
                 want = min(want, bound - position)
         want = min(want, self.topic.pumped - position)
@@ -320,9 +283,9 @@ class Channel(Backlog):
         if run is None:
             return None
         if run.position > position:  # the log has let go of what lies between
-            self._finished(position, run.position)
+            self.finished(position, run.position)
         if run.due:
-            for start, end in self._skip.gaps(run.position, run.position + run.count):
+            for start, end in self.skipped.gaps(run.position, run.position + run.count):
                 self._push_deferred(run.due, start, end - start, 0)
             return None
         return run
@@ -337,12 +300,12 @@ class Channel(Backlog):
             "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
         )
         self.topic.broken(str(error), "segment", error.segment)
-        self._finished(position, end)
+        self.finished(position, end)
         self.cursor.seek(end)
-        self._skip.drop_below(end)
+        self.skipped.drop_below(end)
 
     def _send_again(self, consumer: Consumer, want: int, now: int) -> int:
-        again = self._again.first
+        again = self.again.first
         position, number, attempts = again.position, again.number, again.attempts
         try:
             run = self._read_again(position, min(want, number))
@@ -353,34 +316,19 @@ class Channel(Backlog):
         if run is None or run.position != position:
             # gone from the log: a broken segment, or an ephemeral topic out of memory
             gone = number if run is None else min(number, run.position - position)
-            self._again.take(gone)
-            self._finished(position, position + gone)
+            self.again.take(gone)
+            self.finished(position, position + gone)
             return 0
-        self._again.take(run.count)
+        self.again.take(run.count)
         if self._is_worn_out(attempts):
             self._bury(run, attempts)
             return 0
         frames = kernel.with_attempts(run.frames, attempts + 1) if attempts else run.frames
-        self._take_off(consumer, run, frames, attempts + 1, now)
+        self.take_off(consumer, run, frames, attempts + 1, now)
         return run.count
 
     def _read_again(self, position: int, want: int) -> Run | None:
         return Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
-
-    def _take_off(self, consumer: Consumer, run: Run, frames: kernel.Buffer, attempts: int, now: int) -> None:
-        """The run goes out to the consumer and is in flight from now on."""
-        number = run.count
-        deadline = now + consumer.msg_timeout_ns
-        if deadline < consumer.next_deadline:
-            self.topic.wake_channel(self, deadline)
-        flight = Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline)
-        if self.latency is not None:
-            flight.published = kernel.timestamps(frames, run.first_id)
-        consumer.add(flight)
-        consumer.in_flight_count += number
-        consumer.message_count += number
-        self.in_flight_count += number
-        consumer.send(frames)
 
     def _send_sample(self, consumer: Consumer, run: Run, now: int) -> int:
         """Send about the share of the run that the consumer wants; the rest is finished for the channel."""
@@ -388,14 +336,14 @@ class Channel(Backlog):
         for index, end in enumerate(kernel.frame_ends(run.frames)):
             position = run.position + index
             if random.randrange(100) > consumer.sample_rate:
-                self._finished(position, position + 1)
+                self.finished(position, position + 1)
             else:
                 one = Run(position, 1, run.first_id + index, b"")
-                self._take_off(consumer, one, run.frames[begin:end], 1, now)
+                self.take_off(consumer, one, run.frames[begin:end], 1, now)
             begin = end
         return run.count
 
-    def _drop_excess(self) -> None:
+    def drop_excess(self) -> None:
         """What does not fit into the memory of an ephemeral queue is dropped: the newest, as in NSQ."""
         excess = self._fresh - self.topic.options.mem_queue_size
         if excess > 0:
@@ -425,14 +373,14 @@ class Channel(Backlog):
         for start, end in self.topic.log.gaps(position):
             self.pass_over(start, end)
         for each in waiting:
-            self._skip.add(each.position, each.position + each.number)
+            self.skipped.add(each.position, each.position + each.number)
             self._requeued(each.position, each.number, 0, each.due)
             self._push_deferred(each.due, each.position, each.number, 0)
         self.topic.channel_ready(self)
 
     def _begin_at(self, position: int) -> None:
-        self._skip = Ranges()
-        for queue in (self._again, self._later, self._dying):
+        self.skipped = Ranges()
+        for queue in (self.again, self._later, self._dying):
             queue.clear()
         self.in_flight_count = 0
         self.cursor.seek(position)
@@ -440,8 +388,8 @@ class Channel(Backlog):
             consumer.flights = []
             consumer.in_flight_count = 0
             self.has_room(consumer)
-        if self._journal is not None:
-            self._journal.move(self.number, position)
+        if self.journal is not None:
+            self.journal.move(self.number, position)
             self.topic.journaled()
 
     def commit(self, position: int) -> None:
@@ -452,18 +400,18 @@ class Channel(Backlog):
 
     def discard(self, start: int, end: int) -> None:
         """Finish [start, end), whoever has it."""
-        self._finished(start, end)
-        for queue in (self._again, self._later, self._dying):
+        self.finished(start, end)
+        for queue in (self.again, self._later, self._dying):
             queue.drop(start, end)
         for consumer in self.consumers:
             number = consumer.drop(start, end)
             if number:
-                self._landed(consumer, number)
+                self.landed(consumer, number)
         cursor = self.cursor
         if end > cursor.position:
-            self._skip.add(max(start, cursor.position), end)
-            cursor.seek(self._skip.next_gap(cursor.position))
-            self._skip.drop_below(cursor.position)
+            self.skipped.add(max(start, cursor.position), end)
+            cursor.seek(self.skipped.next_gap(cursor.position))
+            self.skipped.drop_below(cursor.position)
 
     # ---- dead letters
 
@@ -498,7 +446,7 @@ class Channel(Backlog):
     def buried(self, position: int, number: int) -> None:
         """These are among the dead letters, and on the disk there."""
         if self._leave_dying(position, number):
-            self._finished(position, position + number)
+            self.finished(position, position + number)
             self.dead_count += number
 
     def not_buried(self, position: int, number: int, attempts: int, now: int) -> None:
@@ -517,8 +465,8 @@ class Channel(Backlog):
         self.exiting = True
         self.topic.forget_channel(self)
         self.topic.works("read", self.name)
-        self._ready.clear()
-        self._again.clear()
+        self.ready.clear()
+        self.again.clear()
         self._later.clear()
         for consumer in list(self.consumers):
             consumer.connection.abort()

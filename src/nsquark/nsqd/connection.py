@@ -240,7 +240,13 @@ class Connection(asyncio.BufferedProtocol):
         """Something was read to the buffer of the parser."""
         if self._answers.ended:
             return  # what still comes is of no interest
-        self._parse(nbytes)
+        taken = 0
+        if self.channel is not None and self._parser.idle:
+            taken = self.channel.finish_read(self.consumer, self._shared, nbytes)
+            if taken == nbytes:
+                self._waiting_since = monotonic_ns()
+                return
+        self._parse(nbytes, taken)
         if self._paused_at:
             self._check_unread()
 
@@ -276,9 +282,11 @@ class Connection(asyncio.BufferedProtocol):
             self._pub_counts[self._pub_topic.name] += source.taken
             source.taken = 0
 
-    def _parse(self, nbytes: int) -> None:
+    def _parse(self, nbytes: int, taken: int = 0) -> None:
+        """Do what has come, but for what is taken of it already."""
         answers, parser = self._answers, self._parser
         parser.received(nbytes)
+        parser.start += taken
         event = None
         try:
             while parser.start < parser.end and not answers.ended:
@@ -604,7 +612,7 @@ class Connection(asyncio.BufferedProtocol):
             raise SubFailed(f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
         settings = self._settings
         timeout = round(settings.msg_timeout * 1e9)
-        self.consumer = Consumer(self, self._write, timeout, settings.sample_rate)
+        self.consumer = Consumer(self, self._write, timeout, settings.sample_rate, self._answers)
         self.consumer.writable = not self._paused_at
         channel.add_consumer(self.consumer)
         self.channel = channel

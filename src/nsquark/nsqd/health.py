@@ -13,7 +13,10 @@ METADATA: Thing = ("/metadata",)
 
 
 class Health:
-    """The problems there are, the latest last; a thing that fails again has one still."""
+    """The problems there are, the latest last; a thing that fails again has one still.
+
+    `problems` is the same dictionary all the time: others hold on to it.
+    """
 
     __slots__ = ("problems", "text")
 
@@ -30,7 +33,8 @@ class Health:
         """It does what it should again, or is gone, and everything that belongs to it."""
         if self.problems:
             size = len(what)
-            self.problems = {key: why for key, why in self.problems.items() if key[:size] != what}
+            for key in [key for key in self.problems if key[:size] == what]:
+                del self.problems[key]
             self._tell()
 
     def _tell(self) -> None:

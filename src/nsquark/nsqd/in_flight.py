@@ -7,11 +7,11 @@ deadline. Answers cut pieces out of it, so in-order FINs only move its beginning
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from nsquark.kernel import Buffer
+from nsquark.kernel import AnswerQueue, Buffer, Flight, Taker
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -20,39 +20,10 @@ NEVER = 1 << 63
 _first = attrgetter("first")
 
 
-class Flight:
-    """The messages with ids [first, end); `position` is that of `first`. Times are ns since the epoch.
-
-    `published` is of `kernel.timestamps`, where somebody wants to know.
-    """
-
-    __slots__ = ("attempts", "deadline", "delivered", "end", "first", "position", "published")
-
-    def __init__(
-        self, first: int, end: int, position: int, attempts: int, delivered: int, deadline: int
-    ) -> None:
-        self.first = first
-        self.end = end
-        self.position = position
-        self.attempts = attempts
-        self.delivered = delivered
-        self.deadline = deadline
-        self.published: Sequence[tuple[int, int]] = ()
-
-    def piece(self, first: int, end: int) -> Flight:
-        position = self.position + first - self.first
-        piece = Flight(first, end, position, self.attempts, self.delivered, self.deadline)
-        piece.published = self.published
-        return piece
-
-
-class Consumer:
+class Consumer(Taker):
     """A connection as its channel sees it: how much it may be sent, and what it has."""
 
-    __slots__ = (
-        "connection", "finish_count", "flights", "in_flight_count", "message_count", "msg_timeout_ns",
-        "next_deadline", "ready_count", "requeue_count", "sample_rate", "send", "writable",
-    )  # fmt: skip
+    __slots__ = ("connection",)
 
     def __init__(
         self,
@@ -60,33 +31,11 @@ class Consumer:
         send: Callable[[Buffer], None],
         msg_timeout_ns: int,
         sample_rate: int = 0,
+        answers: AnswerQueue | None = None,
     ) -> None:
+        """Messages go out by `send`, or where `answers` go past the transport, past it as well."""
+        super().__init__(send, answers, msg_timeout_ns, sample_rate)
         self.connection = connection
-        self.send = send
-        self.msg_timeout_ns = msg_timeout_ns
-        self.sample_rate = sample_rate
-        self.ready_count = 0
-        self.in_flight_count = 0
-        self.message_count = 0
-        self.finish_count = 0
-        self.requeue_count = 0
-        self.writable = True
-        self.flights: list[Flight] = []  # by id
-        self.next_deadline = NEVER  # no flight has an earlier one
-
-    @property
-    def free(self) -> int:
-        """How many more messages it may be sent now."""
-        return self.ready_count - self.in_flight_count if self.writable else 0
-
-    def add(self, flight: Flight) -> None:
-        flights = self.flights
-        if flights and flight.first < flights[-1].first:
-            flights.insert(bisect_right(flights, flight.first, key=_first), flight)
-        else:
-            flights.append(flight)
-        if flight.deadline < self.next_deadline:
-            self.next_deadline = flight.deadline
 
     def find(self, message: int) -> Flight | None:
         at = bisect_right(self.flights, message, key=_first) - 1

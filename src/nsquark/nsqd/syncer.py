@@ -44,6 +44,7 @@ class Syncer:
         """Bring what the topic has written to the disk, soon."""
         if topic in self._busy:
             self._again.add(topic)
+            topic.syncs_soon = topic.sync_every != 1  # where publishers wait, each has to be asked for
             return
         self._busy.add(topic)
         try:
@@ -80,6 +81,7 @@ class Syncer:
 
     def _rested(self, topic: Topic) -> None:
         self._busy.discard(topic)
+        topic.syncs_soon = False
         if topic in self._again:
             self._again.discard(topic)
             if not topic.exiting and not self._closed:

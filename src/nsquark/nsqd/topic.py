@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsquark.kernel import Buffer, Intake, Receipt, settle_all
+from nsquark.kernel import Buffer, Committer, Intake, Receipt, settle_all
 from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
@@ -36,29 +36,30 @@ LARGE = 32 << 10
 TOO_MUCH = 4 << 20  # to keep in memory until the turn's end
 
 
-class Topic:
+class Topic(Committer):
+    log: TopicLog
+    publish_times: Histogram  # from its arrival until it is in the log
+
     def __init__(self, services: Services, name: str, directory: Path | None) -> None:
         """Open a topic, new or from what `directory` holds (None: an ephemeral topic)."""
         options = services.options
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.channels: dict[str, Channel] = {}
+        self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
+        self._held: list[Deferred] = []  # deferred, and behind `pumped`
+        heeded = self.channels, self.watchers, self._held, services.problems
+        # Of one that is only in memory every commit is of interest: it may have grown too large.
+        sync_every = 0 if self.ephemeral else options.sync_every
+        super().__init__(services.turn.clock, Histogram(), heeded, sync_every)
         self.keeps_dead_letters = is_dead_topic(name)
         self.options: Options = options
         self.paused = False
-        self.exiting = False
         self.starting = False  # its messages wait for the channels that nsqlookupds know of
-        self.channels: dict[str, Channel] = {}
-        self.message_count = 0
-        self.message_bytes = 0
         self.unsynced_receipts: list[Receipt] = []  # of what is committed and waits for fsync
-        self.active = True  # since the last trim
-        self.publish_times = Histogram()  # from its arrival until it is in the log
         self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
         self.holds: dict[object, int] = {}  # who wants the log kept from which position on
-        self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self._services = services
-        self._clock = services.turn.clock
-        self._held: list[Deferred] = []  # deferred, and behind `pumped`
         self._next_number = 0
         limits = Limits(
             options.max_bytes_per_file,
@@ -89,7 +90,7 @@ class Topic:
             self.broken(f"the journal of topic {self.name} does not read")
         deferred = {each.position: each for each in [*state.deferred, *self.log.recovered]}
         deferred = {position: each for position, each in deferred.items() if position < self.log.end}
-        self._held = [each for each in deferred.values() if each.position >= self.pumped]
+        self._held += [each for each in deferred.values() if each.position >= self.pumped]
         for name in names:
             known = state.channels.get(name)
             # A channel that the journal does not know gets too much rather than too little.
@@ -118,11 +119,11 @@ class Topic:
         if self.ephemeral and (count := self._admit(count)) == 0:
             receipt.settle(None)
             return
-        now = self._clock()
+        now = self.clock()
         try:
             size = self.log.add_pubs(pubs.data, pubs.start, count, pubs.length, now)
         except OSError as error:
-            self._failed(error, [receipt])
+            self._refuse(error, [receipt])
         else:
             self.intake.added(receipt, size, now)
 
@@ -131,11 +132,11 @@ class Topic:
         if self.ephemeral and (count := self._admit(count)) == 0:
             receipt.settle(None)
             return
-        now = self._clock()
+        now = self.clock()
         try:
             size = self.log.add_mpub(mpub.data, mpub.start, count, now)
         except OSError as error:
-            self._failed(error, [receipt])
+            self._refuse(error, [receipt])
         else:
             self.intake.added(receipt, size, now)
 
@@ -146,13 +147,13 @@ class Topic:
         if not bodies:
             receipt.settle(None)
             return
-        now = self._clock()
+        now = self.clock()
         due = now + round(defer * 1e9) if defer > 0 else 0
         first = self.log.end + self.log.pending
         try:
             size = self.log.add_bodies(list(bodies), now, due)
         except OSError as error:
-            self._failed(error, [receipt])
+            self._refuse(error, [receipt])
             return
         if due:
             self._held.append(Deferred(first, len(bodies), due))
@@ -161,7 +162,7 @@ class Topic:
     def publish_reserved(self, mpub: Mpub, first_id: int, due: int, receipt: Receipt) -> None:
         """Add messages with ids that the log has reserved for them, deliverable from `due` (0: at once)."""
         first = self.log.end + self.log.pending
-        now = self._clock()
+        now = self.clock()
         size = self.log.add_reserved(mpub.data, mpub.start, mpub.count, first_id, now, due)
         if due:
             self._held.append(Deferred(first, mpub.count, due))
@@ -178,35 +179,21 @@ class Topic:
         self.message_count += count - room
         return room
 
-    def commit(self) -> None:
-        """Store what was published in this turn, answer the publishers, pass it on to the channels."""
-        log, intake = self.log, self.intake
-        if self.exiting or not log.writer.count:
-            return
-        first, size = log.end, log.writer.body_bytes
-        receipts, intake.receipts = intake.receipts, []
-        try:
-            count = log.commit()
-        except OSError as error:
-            self._forget_held(first)
-            self._failed(error, receipts)
-            return
-        self.message_count += count
-        self.message_bytes += size
-        self.publish_times.observe(self._clock() - intake.since, count)
-        self.active = True
-        if self.ephemeral and log.overfull:
+    def stored(self, first: int, receipts: list[Receipt]) -> None:
+        """Answer the publishers, and pass on to the channels what they have published."""
+        if self.ephemeral and self.log.overfull:
             self._trim_memory()
-        self._services.healthy()
-        if self._held and self._held[-1].position >= first:
-            for deferred in self._held:
+        if self._services.problems:
+            self._services.healthy()
+        held = self._held
+        if held and held[-1].position >= first:
+            for deferred in held:
                 if deferred.position >= first:
                     self.journal.defer(deferred)
             self.journaled()
-        wait = self.options.sync_every == 1 and not self.ephemeral
-        if wait:
+        if self.sync_every == 1:
             self.unsynced_receipts += receipts
-        elif intake.consumers:
+        elif self.intake.consumers:
             self._services.turn.stored(receipts)
         else:
             settle_all(receipts)
@@ -214,15 +201,17 @@ class Topic:
             self.pump()
         if self.watchers:
             self._tell_watchers()
-        if not self.ephemeral and (wait or log.unsynced >= self.options.sync_every):
+        if self.log.unsynced >= self.sync_every and not self.ephemeral and not self.syncs_soon:
             self._services.syncer.request(self)
 
-    def _forget_held(self, position: int) -> None:
-        """What was deferred from there on has not been stored."""
-        self._held = [each for each in self._held if each.position < position]
+    def failed(self, error: OSError, first: int, receipts: list[Receipt]) -> None:
+        """The log could not be written."""
+        self._held[:] = [each for each in self._held if each.position < first]
+        self._refuse(error, receipts)
 
     def _tell_watchers(self) -> None:
-        watchers, self.watchers = self.watchers, set()
+        watchers = list(self.watchers)
+        self.watchers.clear()
         for watcher in watchers:
             watcher()
 
@@ -236,7 +225,7 @@ class Topic:
             if other is not channel:
                 other.pass_over(first, self.log.end)
 
-    def _failed(self, error: OSError, receipts: list[Receipt]) -> None:
+    def _refuse(self, error: OSError, receipts: list[Receipt]) -> None:
         """The disk refuses: an id could not be leased, or the log could not be written."""
         logger.error("topic %s: could not be stored: %s", self.name, error)
         self.broken(str(error))
@@ -261,10 +250,13 @@ class Topic:
         if not number:
             return
         self.pumped = self.log.end
-        held, self._held = self._held, []
+        held = list(self._held)
+        self._held.clear()
         durable = False
         for channel in self.channels.values():
-            channel.pumped(number, held)
+            channel.message_count += number
+            if held:
+                channel.hold_back(held)
             durable = durable or not channel.ephemeral
             self._services.turn.ready(channel)
         if not durable and not self.ephemeral:
@@ -325,7 +317,7 @@ class Topic:
         self.commit()
         for channel in self.channels.values():
             channel.pass_over(self.pumped, self.log.end)
-        self._held = []
+        self._held.clear()
         self.pumped = self.log.end
         self.journal.pump(self.pumped)
         self.journaled()
@@ -344,7 +336,7 @@ class Topic:
             if channel.exiting:
                 return
             if error is not None:
-                channel.cannot_read(error, self._clock())
+                channel.cannot_read(error, self.clock())
             self._services.turn.ready(channel)
 
         self._services.reads.index(segment, channel, indexed)
@@ -367,7 +359,7 @@ class Topic:
 
     def now(self) -> int:
         """ns since the epoch."""
-        return self._clock()
+        return self.clock()
 
     def broken(self, reason: str, *what: str) -> None:
         """A file could not be written or read: the health of the process says so until that part `works`.
@@ -393,7 +385,8 @@ class Topic:
             logger.error("topic %s: the journal could not be written: %s", self.name, error)
             self.broken(str(error), "journal")
         else:
-            self.works("journal")
+            if self._services.problems:
+                self.works("journal")
 
     def rewrite_journal(self) -> None:
         """Begin a new journal with the present state."""

@@ -69,30 +69,34 @@ class Turn:
 
     def run(self) -> None:
         """Do everything that is due. Safe to call at any time; what fails is logged and fails alone."""
-        topics, self._topics = self._topics, {}
-        for topic in topics:
+        if self._topics:
+            topics, self._topics = self._topics, {}
+            for topic in topics:
+                try:
+                    topic.commit()
+                except Exception:
+                    logger.exception("topic %s could not commit", topic.name)
+        if self._channels:
+            now = self.clock()
+            channels, self._channels = self._channels, {}
+            for channel in channels:
+                try:
+                    channel.deliver(now)
+                except Exception:
+                    logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
+        if self._stored:
+            stored, self._stored = self._stored, []
             try:
-                topic.commit()
+                settle_all(stored)
             except Exception:
-                logger.exception("topic %s could not commit", topic.name)
-        now = self.clock()
-        channels, self._channels = self._channels, {}
-        for channel in channels:
-            try:
-                channel.deliver(now)
-            except Exception:
-                logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
-        stored, self._stored = self._stored, []
-        try:
-            settle_all(stored)
-        except Exception:
-            logger.exception("a publish could not be answered")
-        journals, self._journals = self._journals, {}
-        for topic in journals:
-            try:
-                topic.flush_journal()
-            except Exception:
-                logger.exception("topic %s could not write its journal", topic.name)
+                logger.exception("a publish could not be answered")
+        if self._journals:
+            journals, self._journals = self._journals, {}
+            for topic in journals:
+                try:
+                    topic.flush_journal()
+                except Exception:
+                    logger.exception("topic %s could not write its journal", topic.name)
         self._scheduled = False
         if self._topics or self._channels or self._journals or self._stored:
             self._wake()

@@ -212,6 +212,11 @@ class CommandParser:
         """Whether the client has sent its magic."""
         return self._magic
 
+    @property
+    def idle(self) -> bool:
+        """Whether the next bytes begin a command, and are read to the shared buffer."""
+        return self._magic and self.start == self.end and self._rule is None
+
     def _wait(self, needed: int) -> None:
         """Keep the incomplete command (of about `needed` bytes) in a buffer of its own."""
         have = self.end - self.start
