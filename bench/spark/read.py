@@ -43,6 +43,7 @@ from pyspark.sql.types import StructType
 from nsquark import kernel
 from nsquark.spark.columns import SCHEMA
 from nsquark.spark.decode import Decoder
+from nsquark.spark.fetching import PIECE
 from tests.spark.broker import Broker
 from tests.spark.session import new_session
 
@@ -81,7 +82,7 @@ class MemoryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         writer = kernel.BatchWriter(0, 1 << 60)
-        rows = min(FETCH // (self._size + 34), partition.value)
+        rows = min(PIECE // (self._size + 34), partition.value)
         writer.add_bodies([os.urandom(self._size)] * rows, time.time_ns(), 0)
         data = writer.take()
         batch = Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(data, 0, rows)

@@ -1,8 +1,8 @@
 """A span of a log from its nsqd, as record batches: what a task does.
 
-The next piece is asked for before the last one is decoded and handed on, so that nsqd and network work while
-Spark does. Whatever breaks is taken up again at the position that was reached: a position is one message for
-ever, so nothing comes twice.
+An answer is decoded and handed on piece by piece, and the next one is asked for before its last piece is, so
+that nsqd and network work while Spark does. Whatever breaks is taken up again at the position that was
+reached: a position is one message for ever, so nothing comes twice.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import logging
 import struct
 import time
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from urllib.parse import urlencode
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
+
+from nsquark import kernel
 
 from .decode import Decoder
 from .errors import BadAnswer, DataLost, Refused, Unreachable
@@ -30,7 +33,9 @@ logger = logging.getLogger(__name__)
 #   | NQR1  | u32   | u64      | u64   | u64    | ...
 #   | magic | count | position | epoch | length | batches
 _HEAD = struct.Struct(">4sIQQQ")
-_MAX_ANSWER = 1 << 31  # Arrow counts the bytes of a column in 31 bits
+_MAX_BATCH = 1 << 31  # Arrow counts the bytes of a column in 31 bits
+# What is decoded at once: it is still in the processor's cache when it is decoded and handed on.
+PIECE = 2 << 20
 
 
 def read_span(partition: LogPartition, schema: StructType, fetching: Fetching) -> Iterator[pa.RecordBatch]:
@@ -66,31 +71,53 @@ class _SpanReader:
     def _exchange(self) -> Iterator[pa.RecordBatch]:
         """Read on one connection, as far as it goes."""
         with Exchange(self._url, self._fetching.access) as exchange:
-            target = self._target(self._at)
-            exchange.ask("GET", target)
+            exchange.ask("GET", self._target(self._at))
             while self._at < self._span.end:
                 response = exchange.answer()
                 if response.status != 200:
-                    raise exchange.refusal(target, response)
-                head = bytearray(_HEAD.size)
-                exchange.read_into(response, memoryview(head))
-                magic, count, position, _, length = _HEAD.unpack(head)
-                if magic != b"NQR1" or position != self._at or not count or length > _MAX_ANSWER:
-                    raise BadAnswer(f"{self._url}/log/read: not an answer of nsqd")
-                if len(self._buffer) < length:
-                    self._buffer = bytearray(length)
-                batches = memoryview(self._buffer)[:length]
-                exchange.read_into(response, batches)
+                    raise exchange.refusal(self._target(self._at), response)
+                yield from self._answer(exchange, response)
+
+    def _answer(self, exchange: Exchange, response: HTTPResponse) -> Iterator[pa.RecordBatch]:
+        """The rows of one answer; the next one is asked for as soon as this is there."""
+        head = bytearray(_HEAD.size)
+        exchange.read_into(response, memoryview(head))
+        magic, count, position, _, coming = _HEAD.unpack(head)
+        if magic != b"NQR1" or position != self._at or not count:
+            raise self._bad()
+        stop, filled = self._at + count, 0
+        self._make_room(min(coming, PIECE))
+        while self._at < stop:
+            more = min(coming, len(self._buffer) - filled)
+            exchange.read_into(response, memoryview(self._buffer)[filled : filled + more])
+            filled, coming = filled + more, coming - more
+            if more and not coming:
                 exchange.read(response)
-                self._at += count
-                if self._at < self._span.end:
-                    target = self._target(self._at)
-                    exchange.ask("GET", target)
-                try:
-                    batch = self._decoder.decode(batches, position, count)
-                except ValueError as error:
-                    raise BadAnswer(f"{self._url}/log/read: not an answer of nsqd: {error}") from None
-                yield batch
+                if stop < self._span.end:
+                    exchange.ask("GET", self._target(stop))
+            whole, needed, _, last = kernel.scan_batches(self._buffer, 0, filled, False, filled)
+            if last is None:
+                if not filled < needed <= min(filled + coming, _MAX_BATCH):
+                    raise self._bad()
+                self._make_room(needed)
+                continue
+            number = min(last[3] + last[2], stop) - self._at
+            try:
+                batch = self._decoder.decode(memoryview(self._buffer)[:whole], self._at, number)
+            except ValueError as error:
+                raise self._bad(error) from None
+            self._at += number
+            yield batch
+            filled -= whole
+            self._buffer[:filled] = self._buffer[whole : whole + filled]
+        if coming or filled:
+            raise self._bad("there is more of it")
+
+    def _make_room(self, size: int) -> None:
+        self._buffer += bytes(max(0, size - len(self._buffer)))
+
+    def _bad(self, problem: object = "") -> BadAnswer:
+        return BadAnswer(f"{self._url}/log/read: not an answer of nsqd" + (f": {problem}" if problem else ""))
 
     def _target(self, position: int) -> str:
         span = self._span

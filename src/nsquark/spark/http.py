@@ -102,6 +102,11 @@ def _connect(base: str, access: Access) -> Connection:
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=access.timeout)
 
 
+def _open(connection: Connection) -> None:
+    connection.connect()
+    do_not_pace(connection.sock.fileno())
+
+
 class Exchange:
     """Requests on one connection, each answered before the next is sent.
 
@@ -161,8 +166,7 @@ class Exchange:
         wait = self._access.timeout + (patience or 0.0)
         connection.timeout = wait
         if connection.sock is None:
-            connection.connect()
-            do_not_pace(connection.sock.fileno())
+            _open(connection)
         else:
             connection.sock.settimeout(wait)
         connection.request(method, target, body or None, headers)
