@@ -134,7 +134,7 @@ class BodyWriter:
                 self._waiting = None
 
     async def begin(self, head: bytes) -> None:
-        """Send the head, and have nothing left in the transport."""
+        """Send the head of the response, and have nothing left in the transport."""
         self._transport.set_write_buffer_limits(0)
         self._transport.write(head)
         await self._drained()

@@ -234,8 +234,10 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def open_body(self, request: Request, response: Response) -> BodyWriter:
-        """Send the head of a response in its turn; the request's handler sends the body."""
+    async def open_body(self, request: Request, response: Response, start: bytes) -> BodyWriter:
+        """Send the head of a response in its turn, and the start of the body; the request's handler sends the
+        rest.
+        """
         while self._unanswered and self._unanswered[0] is not request:
             self._turn = asyncio.get_running_loop().create_future()
             await self._turn
@@ -245,7 +247,7 @@ class HttpConnection(asyncio.Protocol):
         request.body_begun = True
         self._body = body = BodyWriter(self, transport, self._limits.write_timeout)
         try:
-            await body.begin(response.head + request.connection_header + self._server.date)
+            await body.begin(response.head + request.connection_header + self._server.date + start)
         except BaseException:
             body.close()
             raise

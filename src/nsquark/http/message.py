@@ -174,15 +174,16 @@ class Request:
                 value = given.decode("latin-1").strip()
         return value
 
-    async def open_body(self, response: Response) -> BodyWriter:
-        """Send the head of a response whose body the handler, a coroutine, writes piece by piece.
+    async def open_body(self, response: Response, start: bytes = b"") -> BodyWriter:
+        """Send the head of a response whose body the handler, a coroutine, writes piece by piece: all but its
+        `start`, which goes with the head.
 
         Waits until it is this request's turn. The handler returns the response when the body is complete.
         Raises ConnectionLost when the client has gone.
         """
         if self.http_connection is None:
             raise ConnectionLost("there is no connection")
-        return await self.http_connection.open_body(self, response)
+        return await self.http_connection.open_body(self, response, start)
 
     async def wait_until_gone(self, seconds: float) -> bool:
         """Wait, at most so long, for the client to close its side; whether it did."""

@@ -117,15 +117,14 @@ class LogApi:
                 raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic)})
             length = HEAD.size + reader.length + (4 * reader.count if indexed else 0)
             response = v1_stream(length, CONTENT_TYPE)
-            body = await request.open_body(response)
             head = HEAD.pack(MAGIC, reader.count, reader.start, topic.epoch, reader.length)
+            body = await request.open_body(response, head)
             try:
                 if body.direct and not indexed and reader.files:
-                    await body.send(reads.run, lambda: head)
                     for descriptor, offset, stop in reader.files:
                         await body.send_file(reads.run, descriptor, offset, stop)
                 else:
-                    parts = _parts(reader, head)
+                    parts = _parts(reader)
                     while await body.send(reads.run, parts.__next__):
                         pass
             finally:
@@ -141,13 +140,12 @@ class LogApi:
                 reader.close()
 
 
-def _parts(reader: LogReader, head: bytes) -> Iterator[Buffer]:
-    """The body, a piece at a time, with nothing as the last one. For a thread."""
+def _parts(reader: LogReader) -> Iterator[Buffer]:
+    """The batches and the index, a piece at a time, with nothing as the last one. For a thread."""
     first = reader.read()
     if reader.length <= len(first):  # small: in one piece
-        yield b"".join((head, first, reader.index))
+        yield b"".join((first, reader.index))
     else:
-        yield head
         yield first
         yield from iter(reader.read, b"")
         yield reader.index
