@@ -41,12 +41,14 @@ class Turn:
     def published(self, topic: Topic) -> None:
         """This topic has messages to commit."""
         self._topics[topic] = None
-        self._wake()
+        if not self._scheduled:
+            self._wake()
 
     def ready(self, channel: Channel) -> None:
         """This channel may have something to deliver."""
         self._channels[channel] = None
-        self._wake()
+        if not self._scheduled:
+            self._wake()
 
     def stored(self, receipts: list[Receipt]) -> None:
         """These publishes are stored, and their answers may go behind what is delivered."""
@@ -56,7 +58,8 @@ class Turn:
     def journaled(self, topic: Topic) -> None:
         """This topic's journal has records to write."""
         self._journals[topic] = None
-        self._wake()
+        if not self._scheduled:
+            self._wake()
 
     def _wake(self) -> None:
         if not self._scheduled:
