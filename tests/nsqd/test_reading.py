@@ -104,6 +104,21 @@ async def test_fins_among_other_commands_and_in_pieces(api: Api) -> None:
     assert await client.error() == b"E_FIN_FAILED FIN " + fins[0][4:-1] + b" failed ID not in flight"
 
 
+async def test_fins_with_a_piece_of_a_command_behind_are_a_sign_of_life(api: Api) -> None:
+    client = await api.client()
+    client.send(pub(b"1"))
+    await client.ok()
+    await client.sub("t", "ch", 1)
+    message = await client.message()
+    [connection] = api.broker.connections
+    before = connection._waiting_since
+    client.send(b"FIN " + message.id + b"\nNO")
+    consumer = connection.consumer
+    assert consumer is not None
+    await until(lambda: consumer.finish_count == 1)
+    assert connection._waiting_since > before
+
+
 @pytest.mark.parametrize(
     ("bad", "error"),
     [

@@ -243,8 +243,9 @@ class Connection(asyncio.BufferedProtocol):
         taken = 0
         if self.channel is not None and self._parser.idle:
             taken = self.channel.finish_read(self.consumer, self._shared, nbytes)
-            if taken == nbytes:
+            if taken:
                 self._waiting_since = monotonic_ns()
+            if taken == nbytes:
                 return
         self._parse(nbytes, taken)
         if self._paused_at:
