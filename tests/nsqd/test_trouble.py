@@ -196,6 +196,20 @@ async def test_a_client_that_never_reads_its_error_is_let_go(
     await server.stop()
 
 
+async def test_the_longest_msg_timeout_is_one(tmp_path: Path) -> None:
+    longest = "2562047h47m16.854775807s"
+    with Nsqd(tmp_path, f"--msg-timeout={longest}", f"--max-msg-timeout={longest}").start() as nsqd:
+        client = await nsqd.connect()
+        client.send(pub("t", b"1"))
+        await client.ok()
+        await client.sub("t", "c", 1)
+        message = await client.message()
+        client.send(b"TOUCH " + message.id + b"\nFIN " + message.id + b"\n" + pub("t", b"2"))
+        await client.ok()
+        assert (await client.message()).body == b"2"
+        client.close()
+
+
 def test_what_an_ephemeral_topic_drops_is_counted(tmp_path: Path) -> None:
     harness = Harness(tmp_path, Clock(), mem_queue_size=3)
     topic = Topic(harness, "t#ephemeral", None)

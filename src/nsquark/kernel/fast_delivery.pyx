@@ -175,7 +175,7 @@ cdef class Outlet:
 
     cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t now, bint alone=False):
         cdef int64_t number = run.count
-        cdef uint64_t deadline = <uint64_t> (now + consumer.msg_timeout_ns)
+        cdef uint64_t deadline = <uint64_t> now + <uint64_t> consumer.msg_timeout_ns  # can be 2**63 or more
         cdef Flight flight
         if deadline < consumer.next_deadline:
             self.topic.wake_channel(self, deadline)

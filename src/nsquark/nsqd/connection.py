@@ -81,6 +81,7 @@ LINGER = 1.0  # how long a failed connection stays half open, so that its error 
 PATIENCE = 10.0  # how long a closed connection may take to read what it was sent
 _HEX = frozenset(b"0123456789abcdef")
 _UINT64 = 1 << 64
+MAX_NS = (1 << 63) - 1  # the longest duration there is: as seconds, it is rounded up
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -612,7 +613,7 @@ class Connection(asyncio.BufferedProtocol):
         if 0 < limit <= len(channel.consumers):
             raise SubFailed(f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
         settings = self._settings
-        timeout = round(settings.msg_timeout * 1e9)
+        timeout = min(round(settings.msg_timeout * 1e9), MAX_NS)
         self.consumer = Consumer(self, self._write, timeout, settings.sample_rate, self._answers)
         self.consumer.writable = not self._paused_at
         channel.add_consumer(self.consumer)
