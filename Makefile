@@ -52,7 +52,7 @@ $(VENV)/.tools: requirements-dev.lock $(VENV)/.created
 $(VENV)/.package: pyproject.toml setup.py $(KERNEL) $(VENV)/.tools
 	@rm -rf build src/nsquark/kernel/fast*.so
 	$(PIP) install --no-build-isolation --no-deps --editable .
-	@$(BIN)/python -c 'import nsquark.kernel.fast_intake' 2>/dev/null || \
+	@$(BIN)/python -c 'import nsquark.kernel.fast_delivery' 2>/dev/null || \
 		echo 'The kernel did not compile, its pure twin is used. To see why: $(BIN)/python setup.py build_ext' >&2
 	@touch $@
 

@@ -4,7 +4,7 @@
 
 A backlog is published to an nsqd of its own and read through `format("nsq")`. Beside it, in turn, run:
 
-- a Python data source that hands out record batches of the same rows from memory: what any such source costs;
+- a Python data source that makes record batches of such rows from memory: what any such source costs;
 - Parquet files of the same rows.
 
 Each into a `noop` sink and into Parquet. Then one message at a time is published and waited for until a
@@ -34,6 +34,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import numpy as np
+import pyarrow as pa
 from measuring import Cost, Target, print_costs, print_ratios, take_turns, write_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -48,6 +50,7 @@ from tests.spark.broker import Broker
 from tests.spark.session import new_session
 
 FETCH = 8 << 20
+PIECES = 4  # in memory, so that not all of it lies in a cache
 TARGETS = {
     "nsq to noop / memory to noop": Target(0.8, True),
     "nsq to noop / Parquet to noop": Target(0.9, True),
@@ -81,13 +84,20 @@ class MemoryReader(DataSourceReader):
         return [InputPartition(high - low) for low, high in pairwise(edges)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        writer = kernel.BatchWriter(0, 1 << 60)
+        """Each batch is made: of columns that lie in memory, and of the positions, which are its own."""
         rows = min(PIECE // (self._size + 34), partition.value)
+        pieces = [self._piece(rows) for _ in range(PIECES)]
+        names = self._schema.fieldNames()
+        for first in range(0, partition.value, rows):
+            columns = dict(zip(names, pieces[first // rows % PIECES].columns, strict=True))
+            columns["offset"] = pa.array(np.arange(first, first + rows))
+            count = min(rows, partition.value - first)
+            yield pa.RecordBatch.from_arrays(list(columns.values()), names=names).slice(0, count)
+
+    def _piece(self, rows: int) -> pa.RecordBatch:
+        writer = kernel.BatchWriter(0, 1 << 60)
         writer.add_bodies([os.urandom(self._size)] * rows, time.time_ns(), 0)
-        data = writer.take()
-        batch = Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(data, 0, rows)
-        for left in range(partition.value, 0, -rows):
-            yield batch if left >= rows else batch.slice(0, left)
+        return Decoder(self._schema, "backlog", "127.0.0.1:4150").decode(writer.take(), 0, rows)
 
 
 def to_noop(frame: DataFrame) -> None:

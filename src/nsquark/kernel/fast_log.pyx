@@ -54,7 +54,7 @@ cdef class Tally:
         if ns > 0:
             bucket = <uint64_t> (ns - 1) >> 14
             self.buckets[64 - __builtin_clzll(bucket) if bucket else 0] += count
-            if ns < 1 << 40 and 0 < count < 1 << 20 and self.total < 1 << 62:
+            if ns < 1 << 40 and 0 < count < 1 << 20 and self.total < <int64_t> 1 << 62:
                 self.total += ns * count
             else:
                 self.spilled += self.total + <object> ns * count
