@@ -286,7 +286,8 @@ async def test_a_failing_handler_gets_the_message_again(
     async with Consumer("t", "ch", nsqd=nsqd.tcp_address, config=config()) as consumer:
         await run(consumer, handle, done)
         assert consumer.stats().requeued == 2
-    assert "ZeroDivisionError: oh" in caplog.text
+    errors = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert [repr(error) for error in errors] == ["ZeroDivisionError('oh')"] * 2
     assert "secret" not in caplog.text
 
 
