@@ -10,7 +10,7 @@ modules = cythonize(
         Extension(
             f"nsquark.kernel.{name}",
             sources=[f"{KERNEL}/{name}.pyx"],
-            depends=[f"{KERNEL}/crc32c.h"],
+            depends=[f"{KERNEL}/bigendian.h", f"{KERNEL}/crc32c.h"],
             include_dirs=[KERNEL],
             extra_compile_args=["-O3"],
         )

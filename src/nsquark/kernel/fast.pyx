@@ -16,6 +16,12 @@ from libc.string cimport memchr, memcmp, memcpy
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
 
+cdef extern from "bigendian.h":
+    uint32_t nq_get32(const uint8_t *p) nogil
+    uint64_t nq_get64(const uint8_t *p) nogil
+    void nq_put32(uint8_t *p, uint32_t v) nogil
+    void nq_put64(uint8_t *p, uint64_t v) nogil
+
 cdef extern from "crc32c.h":
     uint32_t crc32c_of(const uint8_t *p, size_t n) nogil
 
@@ -26,13 +32,6 @@ cdef extern from *:
     /* Frames have to be walked one by one, and memory is slow to answer: ask for the eighth from here, if all
        are alike. An address that is nowhere does no harm. */
     static inline void nq_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
-    static inline uint32_t nq_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
-    static inline uint64_t nq_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
-    static inline void nq_put32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
-    static inline void nq_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
-    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "the compiled kernel is for little-endian machines; use the pure one"
-    #endif
     static uint8_t nq_digit[256];   /* the value of a hex digit, 0xFF for anything else */
     static char nq_pair[512];       /* the two hex digits of each byte */
     static void nq_init(void) {
@@ -53,10 +52,6 @@ cdef extern from *:
     }
     """
     void nq_prefetch(const uint8_t *p) nogil
-    uint32_t nq_get32(const uint8_t *p) nogil
-    uint64_t nq_get64(const uint8_t *p) nogil
-    void nq_put32(uint8_t *p, uint32_t v) nogil
-    void nq_put64(uint8_t *p, uint64_t v) nogil
     void nq_init()
     int nq_parse_id(const uint8_t *p, uint64_t *id) nogil
     void nq_put_id(uint8_t *p, uint64_t id) nogil

@@ -11,13 +11,8 @@ cimport cython
 cdef extern from "<unistd.h>":
     Py_ssize_t write(int fd, const void *data, size_t size) nogil
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    static inline uint32_t nq_size(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
-    """
-    uint32_t nq_size(const uint8_t *p) nogil
+cdef extern from "bigendian.h":
+    uint32_t nq_get32(const uint8_t *p) nogil
 
 cdef bytes OK = b"\0\0\0\x06\0\0\0\0OK"
 cdef enum:
@@ -171,7 +166,7 @@ cdef class Source:
             return False
         if size < length + 4:
             return True
-        outer = <int32_t> nq_size(p + length)
+        outer = <int32_t> nq_get32(p + length)
         if outer <= 0 or size - length - 4 >= outer:
             return False
         if not self.mpubs:
@@ -180,12 +175,12 @@ cdef class Source:
             return False
         if size < at:
             return True
-        count = <int32_t> nq_size(p + length + 4)
+        count = <int32_t> nq_get32(p + length + 4)
         if count <= 0 or count > (self.max_body_size - 4) / 5:
             return False
         stop = length + 4 + outer
         while count > 0 and size - at >= 4:
-            inner = <int32_t> nq_size(p + at)
+            inner = <int32_t> nq_get32(p + at)
             if inner <= 0 or inner > self.max_msg_size or stop - at - 4 < inner:
                 return False
             at += 4 + inner

@@ -16,16 +16,12 @@ cimport cython
 from nsquark.kernel.fast cimport Gathered, crc_of, gather_run
 from nsquark.kernel.fast_intake cimport Intake
 
+cdef extern from "bigendian.h":
+    void nq_put32(uint8_t *p, uint32_t v) nogil
+    void nq_put64(uint8_t *p, uint64_t v) nogil
+
 cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    static inline void nq_put32(char *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
-    static inline void nq_put64(char *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
-    """
     int __builtin_clzll(unsigned long long) nogil
-    void nq_put32(char *p, uint32_t v) nogil
-    void nq_put64(char *p, uint64_t v) nogil
 
 cdef enum:
     BLOCK = 12
@@ -246,12 +242,12 @@ cdef class Records:
     cdef int put_fin(self) except -1:
         cdef uint64_t count
         cdef Py_ssize_t size
-        cdef char *p
+        cdef uint8_t *p
         while self.start < self.end:
             count = min(self.end - self.start, <uint64_t> 0xFFFFFFFF)
             size = PyByteArray_GET_SIZE(self.records)
             PyByteArray_Resize(self.records, size + FINISH)
-            p = PyByteArray_AS_STRING(self.records) + size
+            p = <uint8_t *> PyByteArray_AS_STRING(self.records) + size
             p[0] = b"F"
             nq_put32(p + 1, self.number)
             nq_put64(p + 5, self.start)
@@ -277,15 +273,15 @@ cdef class Records:
 
     cpdef bytes block(self):
         cdef Py_ssize_t size
-        cdef char *p
+        cdef uint8_t *p
         cdef bytes block
         if self.growing:
             self.put_fin()
         size = PyByteArray_GET_SIZE(self.records)
-        p = PyByteArray_AS_STRING(self.records)
+        p = <uint8_t *> PyByteArray_AS_STRING(self.records)
         nq_put32(p + 8, <uint32_t> (size - BLOCK))
-        nq_put32(p + 4, crc_of(<const uint8_t *> p + 8, <size_t> size - 8))
-        block = PyBytes_FromStringAndSize(p, size)
+        nq_put32(p + 4, crc_of(p + 8, <size_t> size - 8))
+        block = PyBytes_FromStringAndSize(<const char *> p, size)
         PyByteArray_Resize(self.records, BLOCK)
         return block
 

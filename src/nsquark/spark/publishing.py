@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from nsquark.errors import NsquarkError
-from nsquark.loopback import do_not_pace
 from nsquark.version import VERSION
 
 from .errors import Unreachable
@@ -52,7 +51,6 @@ class Connection:
             raise _Lost(f"nsqd {address} cannot be reached: {error}") from None
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            do_not_pace(self._socket.fileno())
             self._greet(host.strip("[]"))
         except BaseException:
             self.close()
