@@ -130,6 +130,9 @@ class Rig:
                 calls.append(f"finish {first} to {end}")
                 return [first]
 
+            def not_sent(self, run: Any, attempts: int) -> None:
+                calls.append(f"{run.count} not sent, delivered {attempts} times")
+
         topic = Topic(lambda: 0, log.Tally(), (), 100)
         self.channel = Channel(topic, 7, log.Tally(), 1000)
         self.channel.cursor = log.LogCursor(log.LogEnd(1, 1, 1), 50)
@@ -138,6 +141,7 @@ class Rig:
         topic.pumped = 50
         self.consumer, self.sent = taker(twin, -1)
         self.consumer.ready_count = 5
+        self.consumer.outlet = self.channel
         self.Run = log.Run
 
     def send(self, first: int, count: int, position: int) -> None:
@@ -310,3 +314,26 @@ def test_what_is_in_order_is_shared_out_as_by_the_long_way(draw: random.Random) 
             results.append(seen)
             topic.close()
     assert results[0] == results[1]
+
+
+# ---- a consumer that has left
+
+
+@each_twin
+def test_a_consumer_that_has_left_is_never_ready_again(twin: Any) -> None:
+    rig = Rig(twin)
+    rig.send(100, 3, 20)
+    rig.consumer.outlet = None
+    assert rig.consumer.free == 0
+    assert not rig.channel.offer(rig.consumer)
+    rig.channel.landed(rig.consumer, 3)  # what comes too late
+    assert not rig.channel.ready
+
+
+@each_twin
+def test_what_was_read_for_a_consumer_that_has_left_is_for_others(twin: Any) -> None:
+    rig = Rig(twin)
+    rig.consumer.outlet = None
+    rig.send(100, 3, 20)
+    assert rig.told() == ["3 not sent, delivered 0 times"]
+    assert (rig.flights(), rig.sent, rig.channel.in_flight_count) == ([], [], 0)

@@ -22,10 +22,16 @@ SECOND = 1_000_000_000
 
 
 class Clock:
+    """Counts from the epoch, and can be set back; `monotonic` cannot."""
+
     def __init__(self) -> None:
         self.now = 1_700_000_000 * SECOND
+        self.set_back = 0
 
     def __call__(self) -> int:
+        return self.now - self.set_back
+
+    def monotonic(self) -> int:
         return self.now
 
 
@@ -97,8 +103,9 @@ class Harness:
             setattr(self.options, name, value)
         self.clock = clock
         self.node = Node(path, 5)
-        self.turn = Turn(lambda callback: None, clock)
+        self.turn = Turn(lambda callback: None, clock, clock.monotonic)
         self.timers: Any = ManualTimers()
+        self.due_timers: Any = ManualTimers()
         self.syncer: Any = InlineSyncer()
         self.health = Health()
         self.problems = self.health.problems
@@ -135,8 +142,12 @@ class Harness:
 
     def pass_time(self, ns: int) -> None:
         self.clock.now += ns
-        self.timers.due(self.clock.now)
+        self.look_at_timers()
         self.turn.run()
+
+    def look_at_timers(self) -> None:
+        self.timers.due(self.clock.monotonic())
+        self.due_timers.due(self.clock())
 
 
 class Publisher:

@@ -93,7 +93,7 @@ class ChannelMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         """Run the turn, and hold what was delivered against the model."""
         self.harness.turn.run()
-        self.harness.timers.due(self.clock.now)
+        self.harness.look_at_timers()
         self.harness.turn.run()
         self.model_pump()
         for name, model in self.channels.items():

@@ -309,3 +309,18 @@ async def test_redelivery_twice_at_once_is_refused(tmp_path: Path) -> None:
         result = await first
         assert result is not None
         assert result.redelivered == 50
+
+
+@pytest.mark.parametrize("what", ["channel", "topic"])
+def test_what_is_deleted_in_flight_at_its_last_attempt_is_no_dead_letter(tmp_path: Path, what: str) -> None:
+    rig = Rig(tmp_path, max_attempts=1)
+    rig.topic.publish([b"one", b"two"], 0.0, Publisher())
+    assert len(rig.run()) == 2
+    if what == "channel":
+        rig.topic.delete_channel("c")
+    else:
+        rig.topic.exit()
+    rig.run()
+    assert rig.reader.closed
+    assert rig.dead is None
+    assert rig.topic.intake.consumers == 0

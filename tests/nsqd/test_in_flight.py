@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsquark.nsqd.in_flight import NEVER, Consumer, Flight
+from nsquark.nsqd.topic import Topic
+from tests.nsqd.harness import Clock, Harness
 
 Known = tuple[int, int, int, int]  # position, attempts, delivered, deadline
 
@@ -128,10 +131,19 @@ def test_what_is_taken_may_be_added_while_it_is_walked() -> None:
         assert set(messages(holder.flights)) == set(range(first, end))
 
 
-def test_a_consumer_that_does_not_read_has_no_room() -> None:
+def test_a_consumer_has_room_while_it_reads_and_belongs_to_a_channel(tmp_path: Path) -> None:
+    topic = Topic(Harness(tmp_path, Clock()), "t", tmp_path / "t")
+    channel = topic.channel("c")
     holder = consumer()
+    holder.ready_count, holder.in_flight_count = 5, 0
     assert holder.free == 0
+    channel.add_consumer(holder)
     holder.ready_count, holder.in_flight_count = 5, 2
     assert holder.free == 3
     holder.writable = False
     assert holder.free == 0
+    holder.writable = True
+    channel.remove_consumer(holder)
+    holder.ready_count = 5
+    assert holder.free == 0
+    topic.close()

@@ -112,7 +112,7 @@ class LogMachine(RuleBasedStateMachine):
         """Run the turn until nothing changes, and hold what was delivered against the model."""
         for _ in range(3):
             self.harness.turn.run()
-            self.harness.timers.due(self.clock.now)
+            self.harness.look_at_timers()
             self.harness.reads.finish()
         self.harness.turn.run()
         for model in self.channels.values():

@@ -227,6 +227,20 @@ def test_what_an_ephemeral_topic_drops_is_counted(tmp_path: Path) -> None:
     assert [body for _, _, body in reader.take()] == [b"one", b"two", b"one"]
 
 
+def test_the_journal_of_an_ephemeral_topic_does_not_gather_records(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock())
+    topic = Topic(harness, "t#ephemeral", None)
+    topic.channel("c")
+    for _ in range(100):
+        topic.publish([b"later"], 10, Publisher())
+        topic.pause()
+        topic.unpause()
+        topic.empty()
+    topic.delete_channel("c")
+    harness.turn.run()
+    assert not topic.journal.dirty
+
+
 async def test_metadata_that_could_not_be_saved_are_saved_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

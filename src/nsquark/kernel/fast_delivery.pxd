@@ -4,6 +4,9 @@ from nsquark.kernel.fast_intake cimport AnswerQueue
 from nsquark.kernel.fast_log cimport Committer, LogCursor, Records, Run, Tally
 
 
+cdef class Outlet
+
+
 cdef class Flight:
     cdef uint64_t begin  # `end` can be 2**64
     cdef int64_t count
@@ -14,6 +17,7 @@ cdef class Flight:
 
 cdef class Taker:
     cdef public object send
+    cdef public Outlet outlet
     cdef public AnswerQueue answers
     cdef public int64_t msg_timeout_ns, ready_count, in_flight_count, message_count, finish_count, requeue_count
     cdef public int sample_rate
@@ -37,8 +41,9 @@ cdef class Outlet:
     cdef public int64_t max_run_bytes, message_count, in_flight_count
     cdef public bint paused, exiting, unreadable, bounded
 
-    cdef bint deliver_in_order(self, int64_t now) except -1
-    cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t now, bint alone=*)
+    cdef bint deliver_in_order(self, int64_t now, int64_t monotonic) except -1
+    cpdef bint offer(self, Taker consumer) except -1
+    cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t monotonic, bint alone=*)
     cdef int64_t finish_first(self, Taker consumer, uint64_t first, int64_t count) except -1
     cpdef finished(self, uint64_t start, uint64_t end)
     cpdef landed(self, Taker consumer, int64_t number)

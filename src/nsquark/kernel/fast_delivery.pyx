@@ -72,7 +72,7 @@ cdef class Taker:
         self.next_deadline = <uint64_t> 1 << 63
 
     cdef int64_t room(self):
-        return self.ready_count - self.in_flight_count if self.writable else 0
+        return self.ready_count - self.in_flight_count if self.writable and self.outlet is not None else 0
 
     @property
     def free(self):
@@ -114,13 +114,13 @@ cdef class Outlet:
         self.max_run_bytes = max_run_bytes
         self.ready = {}
 
-    def deliver(self, int64_t now):
-        if not self.paused and not self.exiting and self.ready and not self.deliver_in_order(now):
-            self.deliver_rest(now)
+    def deliver(self, int64_t now, int64_t monotonic):
+        if not self.paused and not self.exiting and self.ready and not self.deliver_in_order(now, monotonic):
+            self.deliver_rest(now, monotonic)
         if self.bounded:
             self.drop_excess()
 
-    cdef bint deliver_in_order(self, int64_t now) except -1:
+    cdef bint deliver_in_order(self, int64_t now, int64_t monotonic) except -1:
         # Whether all is done that can be; where it is not, what is done is a beginning. The same as
         # `deliver_rest`, for what the cursor finds in memory.
         cdef dict ready = self.ready
@@ -163,9 +163,8 @@ cdef class Outlet:
                 round_left -= 1
                 self.delivery_times.note(now - run.published, run.count)
                 available -= run.count
-                self.take_off(consumer, run, run.frames, 1, now, run.count == want)
-                if consumer.room() > 0:
-                    ready[consumer] = None
+                self.take_off(consumer, run, run.frames, 1, monotonic, run.count == want)
+                self.offer(consumer)
             else:
                 del ready[consumer]
                 round_left -= 1
@@ -173,10 +172,20 @@ cdef class Outlet:
             ready[leader] = ready.pop(leader)
         return True
 
-    cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t now, bint alone=False):
+    cpdef bint offer(self, Taker consumer) except -1:
+        # The only way into `ready`. A consumer without an outlet has no room.
+        if consumer.room() > 0:
+            self.ready[consumer] = None
+            return True
+        return False
+
+    cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t monotonic, bint alone=False):
         cdef int64_t number = run.count
-        cdef uint64_t deadline = <uint64_t> now + <uint64_t> consumer.msg_timeout_ns  # can be 2**63 or more
+        cdef uint64_t deadline = <uint64_t> monotonic + <uint64_t> consumer.msg_timeout_ns  # can be 2**63 or more
         cdef Flight flight
+        if consumer.outlet is not self:
+            self.not_sent(run, attempts - 1)
+            return
         if deadline < consumer.next_deadline:
             self.topic.wake_channel(self, deadline)
         flight = Flight.__new__(Flight)
@@ -184,7 +193,7 @@ cdef class Outlet:
         flight.count = number
         flight.position = run.position
         flight.attempts = attempts
-        flight.delivered = now
+        flight.delivered = monotonic
         flight.deadline = deadline
         flight.published = timestamps(frames, run.first_id) if self.latency is not None else ()
         consumer.add(flight)
@@ -249,7 +258,5 @@ cdef class Outlet:
     cpdef landed(self, Taker consumer, int64_t number):
         self.in_flight_count -= number
         consumer.in_flight_count -= number
-        if consumer.room() > 0:
-            self.ready[consumer] = None
-            if self.cursor.position < self.topic.pumped or self.again.count:
-                self.topic.channel_ready(self)
+        if self.offer(consumer) and (self.cursor.position < self.topic.pumped or self.again.count):
+            self.topic.channel_ready(self)

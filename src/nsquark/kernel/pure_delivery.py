@@ -22,7 +22,7 @@ _first = attrgetter("first")
 
 
 class Flight:
-    """The messages with ids [first, end); `position` is that of `first`. Times are ns since the epoch.
+    """The messages with ids [first, end); `position` is that of `first`. Times are of a monotonic clock.
 
     `published` is of `kernel.timestamps`, where somebody wants to know.
     """
@@ -50,12 +50,13 @@ class Flight:
 class Taker:
     """Who takes messages: how many it may be sent, and what it has. `send` hands bytes to its transport.
 
-    Where `answers` has a descriptor, what is sent alone goes there past the transport.
+    Where `answers` has a descriptor, what is sent alone goes there past the transport. A taker that belongs
+    to no outlet has no room.
     """
 
     __slots__ = (
         "answers", "finish_count", "flights", "in_flight_count", "message_count", "msg_timeout_ns",
-        "next_deadline", "ready_count", "requeue_count", "sample_rate", "send", "writable",
+        "next_deadline", "outlet", "ready_count", "requeue_count", "sample_rate", "send", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,7 @@ class Taker:
         sample_rate: int,
     ) -> None:
         self.send = send
+        self.outlet: Outlet | None = None
         self.answers = answers
         self.msg_timeout_ns = msg_timeout_ns
         self.sample_rate = sample_rate
@@ -81,7 +83,9 @@ class Taker:
     @property
     def free(self) -> int:
         """How many more messages it may be sent now."""
-        return self.ready_count - self.in_flight_count if self.writable else 0
+        if not self.writable or self.outlet is None:
+            return 0
+        return self.ready_count - self.in_flight_count
 
     def add(self, flight: Flight) -> None:
         flights = self.flights
@@ -133,8 +137,12 @@ class Outlet:
         self.unreadable = False  # what comes next, when it was last tried
         self.bounded = False  # what is too much is dropped behind every delivery
 
-    def deliver_rest(self, now: int) -> None:
+    def deliver_rest(self, now: int, monotonic: int) -> None:
         """Send what there is to those who have room, in turn and in proportion to their room."""
+        raise NotImplementedError
+
+    def not_sent(self, run: Run, attempts: int) -> None:
+        """The consumer for which this run was read has left: the run is to be delivered to another."""
         raise NotImplementedError
 
     def drop_excess(self) -> None:
@@ -144,23 +152,33 @@ class Outlet:
         """`finish`, for ids that are not the first of the consumer's."""
         raise NotImplementedError
 
-    def deliver(self, now: int) -> None:
-        """Send what there is to those who have room."""
+    def deliver(self, now: int, monotonic: int) -> None:
+        """Send what there is to those who have room. `now` is ns since the epoch."""
         if not self.paused and not self.exiting:
             # The compiled twin does the same for what is at hand and in order.
-            self.deliver_rest(now)
+            self.deliver_rest(now, monotonic)
         if self.bounded:
             self.drop_excess()
 
+    def offer(self, consumer: Any) -> bool:
+        """Note the consumer as ready, if it has room. This is the only way into `ready`."""
+        if consumer.free > 0:
+            self.ready[consumer] = None
+            return True
+        return False
+
     def take_off(
-        self, consumer: Any, run: Run, frames: Buffer, attempts: int, now: int, alone: bool = False
+        self, consumer: Any, run: Run, frames: Buffer, attempts: int, monotonic: int, alone: bool = False
     ) -> None:
         """The run goes out to the consumer and is in flight from now on."""
+        if consumer.outlet is not self:
+            self.not_sent(run, attempts - 1)
+            return
         number = run.count
-        deadline = now + consumer.msg_timeout_ns
+        deadline = monotonic + consumer.msg_timeout_ns
         if deadline < consumer.next_deadline:
-            self.topic.wake_channel(self, deadline)  # type: ignore[attr-defined]
-        flight = Flight(run.first_id, run.first_id + number, run.position, attempts, now, deadline)
+            self.topic.wake_channel(self, deadline)
+        flight = Flight(run.first_id, run.first_id + number, run.position, attempts, monotonic, deadline)
         if self.latency is not None:
             flight.published = timestamps(frames, run.first_id)
         consumer.add(flight)
@@ -220,7 +238,5 @@ class Outlet:
         """`number` messages of the consumer are not in flight any more."""
         self.in_flight_count -= number
         consumer.in_flight_count -= number
-        if consumer.free > 0:
-            self.ready[consumer] = None
-            if self.cursor.position < self.topic.pumped or self.again.count:
-                self.topic.channel_ready(self)  # type: ignore[attr-defined]
+        if self.offer(consumer) and (self.cursor.position < self.topic.pumped or self.again.count):
+            self.topic.channel_ready(self)  # type: ignore[attr-defined]

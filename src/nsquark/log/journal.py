@@ -207,6 +207,10 @@ class Journal(kernel.Records):
 
     # ---- records
 
+    def add(self, record: bytes) -> None:
+        if self.directory is not None:  # else nothing is ever written, and records would only gather
+            super().add(record)
+
     def requeue(self, number: int, start: int, end: int, attempts: int, due: int) -> None:
         self.add(_REQUEUE.pack(b"R", number, start, end - start, min(attempts, 0xFFFF), due))
 

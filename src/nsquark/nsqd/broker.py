@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
 SAVE_AGAIN = 1.0  # after metadata could not be written
+CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
 
 
 class Services(Protocol):
@@ -52,7 +53,8 @@ class Services(Protocol):
     options: Options
     node: Node
     turn: Turn
-    timers: Timers
+    timers: Timers  # by the monotonic clock
+    due_timers: Timers  # by the clock that counts from the epoch
     syncer: Syncer
     reads: DiskReads
     dead_letters: DeadLetters
@@ -101,7 +103,8 @@ class Broker:
         self._health = Health()
         self.problems = self._health.problems
         self.turn = Turn(loop.call_soon)
-        self.timers = Timers(loop, time.time_ns)
+        self.timers = Timers(loop, time.monotonic_ns)
+        self.due_timers = Timers(loop, time.time_ns, CLOCK_LOOK)
         self.syncer = Syncer(loop)
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
@@ -327,5 +330,6 @@ class Broker:
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self.node.save()
         self.timers.close()
+        self.due_timers.close()
         self.reads.close()
         self.syncer.close()

@@ -3,7 +3,9 @@
 First deliveries come off the log in runs; what was delivered and is not finished is in flight, with its
 consumer. Whatever comes back goes to the exceptions of the backlog.
 
-Plain and synchronous: every method is atomic, and time is an argument (ns since the epoch).
+Plain and synchronous: every method is atomic, and time is an argument. There are two clocks, both in ns:
+`now` counts from the epoch and says when messages were published and are due; `monotonic` is never set, and
+says when messages were delivered and time out.
 """
 
 from __future__ import annotations
@@ -28,6 +30,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_NS = 1_000_000_000
+LAST_DUE = (1 << 63) - 1  # ns since the epoch, as the log and the journal write it
+
+
+class DueTimer:
+    """Wakes a channel when the first of its deferred messages is due, by the clock that can be set."""
+
+    __slots__ = ("_channel", "wakes_at")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.wakes_at = NEVER
+
+    def wake(self, now: int) -> None:
+        self._channel.queue_due(now)
 
 
 class Channel(Backlog):
@@ -42,6 +58,7 @@ class Channel(Backlog):
         self.dead_count = 0
         self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
+        self.due_timer = DueTimer(self)
         window = topic.options.e2e_processing_latency_window_time
         wanted = topic.options.e2e_processing_latency_percentile
         self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
@@ -59,24 +76,34 @@ class Channel(Backlog):
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
+        consumer.outlet = self
         self.topic.intake.consumers += 1
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """The consumer is gone: what it had in flight goes to others at once."""
-        if consumer not in self.consumers:
+        """The consumer leaves for good: what it had in flight goes to others at once.
+
+        Without an outlet it has no room, whatever its connection goes on to say about it, so it never becomes
+        ready again.
+        """
+        if consumer.outlet is not self:
             return
-        del self.consumers[consumer]
-        self.topic.intake.consumers -= 1
-        self.ready.pop(consumer, None)
-        for flight in consumer.flights:
+        for flight in self._detach(consumer):
             number = flight.end - flight.first
-            self.in_flight_count -= number
             self._give_back(flight.position, number, flight.attempts, self.cursor.position)
-        consumer.flights = []
-        consumer.in_flight_count = 0
         self.topic.channel_ready(self)
-        if self.ephemeral and not self.consumers and not self.exiting:
+        if self.ephemeral and not self.consumers:
             self.topic.delete_channel(self.name)
+
+    def _detach(self, consumer: Consumer) -> list[Flight]:
+        """Forget the consumer; returns what it had in flight."""
+        consumer.outlet = None
+        del self.consumers[consumer]
+        self.ready.pop(consumer, None)
+        self.topic.intake.consumers -= 1
+        flights, consumer.flights = consumer.flights, []
+        self.in_flight_count -= consumer.in_flight_count
+        consumer.in_flight_count = 0
+        return flights
 
     def set_ready(self, consumer: Consumer, number: int) -> None:
         consumer.ready_count = number
@@ -87,8 +114,7 @@ class Channel(Backlog):
 
     def has_room(self, consumer: Consumer) -> None:
         """The consumer may take more than before: a higher RDY, or its socket takes data again."""
-        if consumer.free > 0:
-            self.ready[consumer] = None
+        if self.offer(consumer):
             self.topic.channel_ready(self)
 
     # ---- answers
@@ -114,7 +140,7 @@ class Channel(Backlog):
         `attempts` stays as it is: it grows on delivery.
         """
         for taken in consumer.take(message, message + 1):
-            due = now + delay_ns if delay_ns > 0 else 0
+            due = min(now + delay_ns, LAST_DUE) if delay_ns > 0 else 0
             self._give_back(taken.position, 1, taken.attempts, self._end_of_queue(), due)
             if not due:
                 self.topic.channel_ready(self)
@@ -124,10 +150,10 @@ class Channel(Backlog):
             return True
         return False
 
-    def touch(self, consumer: Consumer, message: int, max_timeout_ns: int, now: int) -> bool:
+    def touch(self, consumer: Consumer, message: int, max_timeout_ns: int, monotonic: int) -> bool:
         """Give the consumer more time for a message. False if it is not in flight there."""
         for taken in consumer.take(message, message + 1):
-            taken.deadline = min(now + consumer.msg_timeout_ns, taken.delivered + max_timeout_ns)
+            taken.deadline = min(monotonic + consumer.msg_timeout_ns, taken.delivered + max_timeout_ns)
             consumer.add(taken)
             self.topic.wake_channel(self, taken.deadline)
             return True
@@ -139,12 +165,12 @@ class Channel(Backlog):
 
     # ---- time
 
-    def wake(self, now: int) -> None:
-        """Take back what has timed out, and queue what was deferred until now."""
+    def wake(self, monotonic: int) -> None:
+        """Take back what has timed out."""
         for consumer in self.consumers:
-            if consumer.next_deadline > now:
+            if consumer.next_deadline > monotonic:
                 continue
-            late = consumer.overdue(now)
+            late = consumer.overdue(monotonic)
             number = sum(flight.end - flight.first for flight in late)
             for flight in late:
                 size = flight.end - flight.first
@@ -152,22 +178,22 @@ class Channel(Backlog):
             if number:
                 self.timeout_count += number
                 self.landed(consumer, number)
+        self.topic.channel_ready(self)
+        first = min((consumer.next_deadline for consumer in self.consumers), default=NEVER)
+        if first != NEVER:
+            self.topic.wake_channel(self, first)
+
+    def queue_due(self, now: int) -> None:
+        """Queue what was deferred until now."""
         while self._later and self._later.first.due <= now:
             later = self._later.pop()
             self.again.push(later.position, later.number, later.attempts, self._end_of_queue())
         self.topic.channel_ready(self)
-        self._schedule()
+        if self._later:
+            self._wake_at(self._later.first.due)
 
     def _wake_at(self, due: int) -> None:
-        self.topic.wake_channel(self, due)
-
-    def _schedule(self) -> None:
-        when = self._later.first.due if self._later else NEVER
-        for consumer in self.consumers:
-            if consumer.next_deadline < when:
-                when = consumer.next_deadline
-        if when != NEVER:
-            self.topic.wake_channel(self, when)
+        self.topic.wake_when_due(self, due)
 
     # ---- the queue
 
@@ -182,7 +208,7 @@ class Channel(Backlog):
         elif number:
             self.again.push(position, number, attempts, mark)
 
-    def deliver_rest(self, now: int) -> None:
+    def deliver_rest(self, now: int, monotonic: int) -> None:
         ready = self.ready
         available = self.depth
         round_left = room = 0  # consumers of this round that have not been served, and their room
@@ -204,18 +230,18 @@ class Channel(Backlog):
                 want = 1 if available <= len(ready) else min(want, -(-available * free // max(room, free)))
                 room -= free
             try:
-                sent = self._send(consumer, want, now)
+                sent = self._send(consumer, want, now, monotonic)
             except NotIndexed as error:  # an old file: somebody looks into it, and we come again after that
-                ready[consumer] = None
+                self.offer(consumer)
                 self.topic.index_for(self, error.segment)
                 return
             except OSError as error:  # nothing is lost, and a second is soon enough
-                ready[consumer] = None
-                self.cannot_read(error, now)
+                self.offer(consumer)
+                self.cannot_read(error, monotonic)
                 return
             if not sent:
                 # the queue has changed: something was lost, deferred, or passed over
-                ready[consumer] = None
+                self.offer(consumer)
                 before, available = available, self.depth
                 idle = idle + 1 if available >= before else 0
                 if idle > 1000:
@@ -231,25 +257,27 @@ class Channel(Backlog):
                 self.unreadable = False
                 self.topic.works("read", self.name)
             available -= sent
-            if consumer.free > 0:
-                ready[consumer] = None
+            self.offer(consumer)
         if leader is not None and leader in ready:
             # Shares are rounded up: who was the first to gain by it is the last the next time.
             ready[leader] = ready.pop(leader)
 
-    def cannot_read(self, error: OSError, now: int) -> None:
+    def cannot_read(self, error: OSError, monotonic: int) -> None:
         """The log cannot be read now."""
         logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
         self.unreadable = True
         self.topic.broken(str(error), "read", self.name)
-        self.topic.wake_channel(self, now + RETRY_NS)
+        self.topic.wake_channel(self, monotonic + RETRY_NS)
 
-    def _send(self, consumer: Consumer, want: int, now: int) -> int:
+    def not_sent(self, run: Run, attempts: int) -> None:
+        self.again.push(run.position, run.count, attempts, self.cursor.position)
+
+    def _send(self, consumer: Consumer, want: int, now: int, monotonic: int) -> int:
         """Send one run of at most `want` messages; 0 when only the queue has changed."""
         if self.again:
             room = self.again.first.mark - self.cursor.position
             if room <= 0 or self._fresh <= 0:
-                return self._send_again(consumer, want, now)
+                return self._send_again(consumer, want, monotonic)
             want = min(want, room)
         run = self._read(want)
         if run is None:
@@ -257,8 +285,8 @@ class Channel(Backlog):
         # the oldest of the run speaks for all of it
         self.delivery_times.observe(now - run.published, run.count)
         if consumer.sample_rate:
-            return self._send_sample(consumer, run, now)
-        self.take_off(consumer, run, run.frames, 1, now, run.count == want)
+            return self._send_sample(consumer, run, monotonic)
+        self.take_off(consumer, run, run.frames, 1, monotonic, run.count == want)
         return run.count
 
     def _read(self, want: int) -> Run | None:
@@ -304,7 +332,7 @@ class Channel(Backlog):
         self.cursor.seek(end)
         self.skipped.drop_below(end)
 
-    def _send_again(self, consumer: Consumer, want: int, now: int) -> int:
+    def _send_again(self, consumer: Consumer, want: int, monotonic: int) -> int:
         again = self.again.first
         position, number, attempts = again.position, again.number, again.attempts
         try:
@@ -324,13 +352,13 @@ class Channel(Backlog):
             self._bury(run, attempts)
             return 0
         frames = kernel.with_attempts(run.frames, attempts + 1) if attempts else run.frames
-        self.take_off(consumer, run, frames, attempts + 1, now)
+        self.take_off(consumer, run, frames, attempts + 1, monotonic)
         return run.count
 
     def _read_again(self, position: int, want: int) -> Run | None:
         return Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
 
-    def _send_sample(self, consumer: Consumer, run: Run, now: int) -> int:
+    def _send_sample(self, consumer: Consumer, run: Run, monotonic: int) -> int:
         """Send about the share of the run that the consumer wants; the rest is finished for the channel."""
         begin = 0
         for index, end in enumerate(kernel.frame_ends(run.frames)):
@@ -339,7 +367,7 @@ class Channel(Backlog):
                 self.finished(position, position + 1)
             else:
                 one = Run(position, 1, run.first_id + index, b"")
-                self.take_off(consumer, one, run.frames[begin:end], 1, now)
+                self.take_off(consumer, one, run.frames[begin:end], 1, monotonic)
             begin = end
         return run.count
 
@@ -461,14 +489,12 @@ class Channel(Backlog):
         return self._dying.count < before and not self.exiting
 
     def exit(self) -> None:
-        """The channel is deleted: its consumers are disconnected."""
+        """The channel is deleted, with all that it owes: its consumers are disconnected."""
         self.exiting = True
         self.topic.forget_channel(self)
         self.topic.works("read", self.name)
-        self.ready.clear()
-        self.again.clear()
-        self._later.clear()
+        for queue in (self.again, self._later, self._dying):
+            queue.clear()
         for consumer in list(self.consumers):
+            self._detach(consumer)  # first: what it has in flight is deleted, not given back
             consumer.connection.abort()
-        self.topic.intake.consumers -= len(self.consumers)
-        self.consumers.clear()

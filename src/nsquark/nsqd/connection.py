@@ -212,7 +212,8 @@ class Connection(asyncio.BufferedProtocol):
         self._leave_source()
         self._answers.ended = self._answers.closed = True
         if self.channel is not None and self.consumer is not None:
-            self.channel.remove_consumer(self.consumer)
+            channel, consumer, self.channel, self.consumer = self.channel, self.consumer, None, None
+            channel.remove_consumer(consumer)
 
     def get_buffer(self, sizehint: int) -> Buffer:
         if self._answers.ended:
@@ -785,7 +786,7 @@ class Connection(asyncio.BufferedProtocol):
         channel, consumer, message = self._message("TOUCH", params, 2)
         number = _parse_id(message)
         longest = round(self._broker.options.max_msg_timeout * 1e9)
-        if number is None or not channel.touch(consumer, number, longest, time.time_ns()):
+        if number is None or not channel.touch(consumer, number, longest, monotonic_ns()):
             raise self._not_held(TouchFailed, message)
 
 

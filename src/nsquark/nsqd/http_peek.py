@@ -5,6 +5,7 @@ Which messages are meant is found out at once; their bodies are read, and the an
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -133,12 +134,13 @@ def _limits(request: Request) -> tuple[int, int]:
 def _waiting(channel: Channel, state: str) -> Iterator[Shown]:
     """The messages of a channel in this state, in the order in which they come."""
     if state == "in_flight":
+        since_epoch = time.time_ns() - time.monotonic_ns()
         for consumer, flight in channel.in_flight():
             more = {
                 "client": consumer.connection.remote_address,
                 "client_id": consumer.connection.client_id,
-                "delivered": flight.delivered,
-                "deadline": flight.deadline,
+                "delivered": flight.delivered + since_epoch,
+                "deadline": flight.deadline + since_epoch,
             }
             yield Shown(flight.position, flight.end - flight.first, flight.attempts, more)
     elif state == "deferred":

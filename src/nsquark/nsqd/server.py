@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from typing import TYPE_CHECKING
 
 from nsquark import kernel
@@ -25,7 +24,6 @@ from .memory import GC_PAUSES
 from .metadata import BadMetadata
 from .options import Options, TlsRequired
 from .statsd import Statsd
-from .timers import Timers
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -74,11 +72,10 @@ class Server:
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
         shared = bytearray(READ_BUFFER)
-        timers = self._timers = Timers(loop, time.monotonic_ns)
         poll = broker.poll = kernel.new_poll(shared)
         if poll is not None:
             loop.add_reader(poll.fileno(), _read, poll, broker.turn)
-        self._servers.append(await serve(lambda: Connection(broker, timers, shared), self._tcp))
+        self._servers.append(await serve(lambda: Connection(broker, broker.timers, shared), self._tcp))
         api = http_api.router(broker)
         if self._http is not None:
             closed = options.tls_required == TlsRequired.EVERYBODY
@@ -128,7 +125,6 @@ class Server:
             asyncio.get_running_loop().remove_reader(broker.poll.fileno())
             broker.poll.close()
         await broker.stop_saving()
-        self._timers.close()
         broker.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Protocol
@@ -22,6 +23,7 @@ class Timed(Protocol):
 
 
 NEVER = 1 << 63
+LONGEST = 86400.0  # seconds that the event loop is asked to wait: some cannot count the years of an int64
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +31,13 @@ logger = logging.getLogger(__name__)
 class Timers:
     """Calls `wake` of each object at its time, by the given clock, which counts nanoseconds."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int], look_every: float = math.inf
+    ) -> None:
+        """A clock that can be set is looked at every `look_every` seconds while anything waits."""
         self._loop = loop
         self._clock = clock
+        self._look_every = look_every
         self._heap: list[_Entry] = []
         self._entries: dict[Timed, _Entry] = {}
         self._order = count()
@@ -68,7 +74,8 @@ class Timers:
         if self._handle is not None:
             self._handle.cancel()
         self._armed = when
-        self._handle = self._loop.call_later(max(0, when - self._clock()) / 1e9, self._fire)
+        delay = max(0, when - self._clock()) / 1e9
+        self._handle = self._loop.call_later(min(delay, self._look_every, LONGEST), self._fire)
 
     def _fire(self) -> None:
         self._handle = None

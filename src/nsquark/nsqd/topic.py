@@ -19,7 +19,7 @@ from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Se
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
-from .channel import Channel
+from .channel import LAST_DUE, Channel
 from .dead_letters import is_dead_topic
 from .health import WRITE
 from .histogram import Histogram
@@ -148,7 +148,7 @@ class Topic(Committer):
             receipt.settle(None)
             return
         now = self.clock()
-        due = now + round(defer * 1e9) if defer > 0 else 0
+        due = min(now + round(defer * 1e9), LAST_DUE) if defer > 0 else 0
         first = self.log.end + self.log.pending
         try:
             size = self.log.add_bodies(list(bodies), now, due)
@@ -336,7 +336,7 @@ class Topic(Committer):
             if channel.exiting:
                 return
             if error is not None:
-                channel.cannot_read(error, self.clock())
+                channel.cannot_read(error, self._services.turn.monotonic())
             self._services.turn.ready(channel)
 
         self._services.reads.index(segment, channel, indexed)
@@ -348,10 +348,16 @@ class Topic(Committer):
         self._services.turn.ready(channel)
 
     def wake_channel(self, channel: Channel, when: int) -> None:
+        """Have the channel look at its deadlines, by the monotonic clock."""
         self._services.timers.schedule(channel, when)
+
+    def wake_when_due(self, channel: Channel, due: int) -> None:
+        """Have the channel look at its deferred messages, by the clock that counts from the epoch."""
+        self._services.due_timers.schedule(channel.due_timer, due)
 
     def forget_channel(self, channel: Channel) -> None:
         self._services.timers.cancel(channel)
+        self._services.due_timers.cancel(channel.due_timer)
 
     def journaled(self) -> None:
         if not self.ephemeral:

@@ -24,14 +24,18 @@ logger = logging.getLogger(__name__)
 
 class Turn:
     def __init__(
-        self, schedule: Callable[[Callable[[], None]], object], clock: Callable[[], int] = time.time_ns
+        self,
+        schedule: Callable[[Callable[[], None]], object],
+        clock: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`schedule` is the event loop's call_soon, or anything else that runs the callback later.
 
-        `clock` counts ns since the epoch.
+        `clock` counts ns since the epoch, `monotonic` those of a clock that is never set.
         """
         self._schedule = schedule
         self.clock = clock
+        self.monotonic = monotonic
         self._scheduled = False
         self._topics: dict[Topic, None] = {}
         self._channels: dict[Channel, None] = {}
@@ -80,11 +84,11 @@ class Turn:
                 except Exception:
                     logger.exception("topic %s could not commit", topic.name)
         if self._channels:
-            now = self.clock()
+            now, monotonic = self.clock(), self.monotonic()
             channels, self._channels = self._channels, {}
             for channel in channels:
                 try:
-                    channel.deliver(now)
+                    channel.deliver(now, monotonic)
                 except Exception:
                     logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
         if self._stored:
