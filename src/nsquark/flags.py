@@ -173,6 +173,19 @@ class CommandLine:
     warnings: list[str]
     rest: list[str]
 
+    def check_rest(self) -> None:
+        """Flags end at the first other word, as in NSQ. Warn of words to ignore; refuse to ignore flags.
+
+        Raises StartError: a daemon that runs with half of its flags does harm.
+        """
+        ignored = [word for word in self.rest if word.startswith("-")]
+        if ignored and not self.values.get("version"):
+            raise StartError(
+                f"{quote(self.rest[0])} is no flag, and would hide what follows: {' '.join(ignored)}"
+            )
+        if self.rest:
+            _append_once(self.warnings, f"ignored, since they are no flags: {' '.join(self.rest)}")
+
 
 OptionsT = TypeVar("OptionsT")
 

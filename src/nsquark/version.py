@@ -5,3 +5,6 @@
 
 VERSION = "0.1.0"
 NSQ_VERSION = "1.3.0"
+BUILT_WITH = (
+    f"nsquark-{VERSION}"  # where NSQ names its Go: one word, since clients' test suites parse it as one
+)

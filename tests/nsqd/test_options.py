@@ -263,9 +263,16 @@ def test_node_id_beats_worker_id_and_worker_id_beats_the_file(tmp_path: Path) ->
 
 
 def test_a_separate_number_after_worker_id_ends_the_flags_as_in_nsqd_but_with_a_warning() -> None:
-    options = parse(["--worker-id", "5", "--no-such-flag"])
+    options = parse(["--worker-id", "5"])
     assert options.node_id == DEFAULTS["node_id"]
-    assert options.warnings[1] == "ignored, since flags end at the first other word: 5 --no-such-flag"
+    assert options.warnings[1] == "ignored, since they are no flags: 5"
+
+
+def test_flags_behind_another_word_are_not_ignored() -> None:
+    with pytest.raises(StartError) as caught:
+        parse(["--verbose", "true", "--data-path=/srv", "more", "-id", "7"])
+    assert str(caught.value) == '"true" is no flag, and would hide what follows: --data-path=/srv -id'
+    assert parse(["--version", "word", "--data-path=/srv"]).version
 
 
 def test_verbose_does_nothing_but_warn() -> None:
@@ -368,6 +375,13 @@ def test_a_value_of_the_wrong_type_names_gos_field(tmp_path: Path) -> None:
         (["--e2e-processing-latency-percentile=-0.5"], "invalid E2E processing latency percentile: -0.5"),
         (["--e2e-processing-latency-percentile=nan"], "invalid E2E processing latency percentile: NaN"),
         (["--mem-queue-size=-1"], "--mem-queue-size must be >= 0"),
+        (["--max-msg-size=-5"], "--max-msg-size must be > 0"),
+        (["--max-body-size=0"], "--max-body-size must be > 0"),
+        (["--msg-timeout=-1s"], "--msg-timeout must be > 0"),
+        (["--max-req-timeout=-1s"], "--max-req-timeout must be >= 0"),
+        (["--max-rdy-count=-1"], "--max-rdy-count must be >= 0"),
+        (["--sync-every=-1"], "--sync-every must be >= 0"),
+        (["--broadcast-tcp-port=65536"], "--broadcast-tcp-port must be [0,65536)"),
         (["--max-bytes-per-file=0"], "--max-bytes-per-file must be > 0"),
         (["--sync-timeout=0"], "--sync-timeout must be > 0"),
         (["--statsd-address=a:1", "--statsd-interval=1s"], "--statsd-interval must be > 1s"),

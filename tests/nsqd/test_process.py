@@ -42,7 +42,7 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("flag", ["--version", "-version", "--version=true"])
 def test_version_is_nsqs_with_ours_in_the_bracket(flag: str) -> None:
     result = run(flag)
-    assert result.stdout == f"nsqd v{NSQ_VERSION} (built w/nsquark {VERSION})\n"
+    assert result.stdout == f"nsqd v{NSQ_VERSION} (built w/nsquark-{VERSION})\n"
     assert (result.returncode, result.stderr, NSQ_VERSION) == (0, "", "1.3.0")
 
 

@@ -173,7 +173,7 @@ async def test_the_text_of_an_empty_node(api: Api) -> None:
     answer = await api.get("/stats")
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert re.fullmatch(
-        r"nsqd v1\.3\.0 \(built w/nsquark [^)]+\)\n"
+        r"nsqd v1\.3\.0 \(built w/nsquark-[^)]+\)\n"
         r"start_time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)\n"
         r"uptime [\d.]+[µm]?s\n"
         r"\nHealth: OK\n"

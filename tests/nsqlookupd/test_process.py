@@ -33,7 +33,7 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
 
 def test_version_is_nsqs_with_ours_in_the_bracket() -> None:
     result = run("--version")
-    assert result.stdout == f"nsqlookupd v{NSQ_VERSION} (built w/nsquark {VERSION})\n"
+    assert result.stdout == f"nsqlookupd v{NSQ_VERSION} (built w/nsquark-{VERSION})\n"
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -141,7 +141,7 @@ async def test_the_log_is_nsqs(nsqlookupd: Nsqlookupd) -> None:
     assert await asyncio.to_thread(nsqlookupd.stop) == 0
     peer = re.escape(nsqd.address)
     expected = [
-        rf"INFO: nsqlookupd v{NSQ_VERSION} \(built w/nsquark {VERSION}\)",
+        rf"INFO: nsqlookupd v{NSQ_VERSION} \(built w/nsquark-{VERSION}\)",
         rf"INFO: HTTP: listening on {nsqlookupd.http_address}",
         rf"INFO: TCP: listening on {nsqlookupd.tcp_address}",
         rf"INFO: TCP: new client\({peer}\)",

@@ -140,7 +140,7 @@ def test_the_process_says_one_line_and_ends() -> None:
     assert done.stderr.startswith("[nsq_to_spark] ")
     assert done.stderr.endswith("FATAL: --topic: missing: name a topic, or several with --topic-pattern\n")
     assert done.stderr.count("\n") == 1
-    assert run("--version").stdout.startswith("nsq_to_spark v1.3.0 (built w/nsquark ")
+    assert run("--version").stdout.startswith("nsq_to_spark v1.3.0 (built w/nsquark-")
 
 
 def test_a_machine_without_java_is_told_so() -> None:

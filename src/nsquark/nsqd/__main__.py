@@ -7,7 +7,7 @@ import sys
 
 from nsquark import logs, process
 from nsquark.flags import StartError, report
-from nsquark.version import NSQ_VERSION, VERSION
+from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import options as nsqd_options
 from .certificates import Certificates
@@ -16,7 +16,7 @@ from .server import Server
 
 logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` that is "__main__"
 
-VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/nsquark {VERSION})"
+VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/{BUILT_WITH})"
 
 
 def main() -> int:

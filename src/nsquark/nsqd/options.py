@@ -326,10 +326,9 @@ def parse(argv: Sequence[str]) -> Options:
     worker_id = line.values.pop("worker_id", False)
     if not isinstance(worker_id, bool):
         line.values.setdefault("node_id", worker_id)
+    line.check_rest()
     options = FLAGS.build(line)
     options.warnings = line.warnings
-    if line.rest:
-        options.warnings.append(f"ignored, since flags end at the first other word: {' '.join(line.rest)}")
     return options
 
 
@@ -366,11 +365,25 @@ def validate(
     _validate_further(options)
 
 
+POSITIVE = (
+    "max_msg_size", "max_body_size", "max_bytes_per_file", "sync_timeout", "msg_timeout", "max_msg_timeout",
+    "staged_timeout", "staged_app_timeout",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "mem_queue_size", "sync_every", "max_req_timeout", "max_rdy_count", "max_heartbeat_interval",
+    "max_output_buffer_size", "max_output_buffer_timeout", "min_output_buffer_timeout",
+    "output_buffer_timeout", "max_channel_consumers", "retention_bytes", "retention_time", "staged_max_bytes",
+)  # fmt: skip
+
+
 def _validate_further(options: Options) -> None:
-    """What NSQ 1.3.0 starts with, only to crash or hang later; and our own flags."""
-    _require(options.mem_queue_size >= 0, "--mem-queue-size must be >= 0")
-    _require(options.max_bytes_per_file > 0, "--max-bytes-per-file must be > 0")
-    _require(options.sync_timeout > 0, "--sync-timeout must be > 0")
+    """What NSQ 1.3.0 starts with, only to crash, hang or refuse everything later; and our own flags."""
+    for name in POSITIVE:
+        _require(getattr(options, name) > 0, f"--{name.replace('_', '-')} must be > 0")
+    for name in NOT_NEGATIVE:
+        _require(getattr(options, name) >= 0, f"--{name.replace('_', '-')} must be >= 0")
+    for name in ("broadcast_tcp_port", "broadcast_http_port"):
+        _require(0 <= getattr(options, name) < 65536, f"--{name.replace('_', '-')} must be [0,65536)")
     if options.statsd_address:
         _require(options.statsd_interval > 1, "--statsd-interval must be > 1s")
         _, colon, port = options.statsd_address.rpartition(":")
@@ -383,14 +396,9 @@ def _validate_further(options: Options) -> None:
         "--e2e-processing-latency-window-time must be > 0",
     )
     _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
-    _require(options.retention_bytes >= 0, "--retention-bytes must be >= 0")
-    _require(options.retention_time >= 0, "--retention-time must be >= 0")
     _require(
         bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
     )
-    _require(options.staged_max_bytes >= 0, "--staged-max-bytes must be >= 0")
-    _require(options.staged_timeout > 0, "--staged-timeout must be > 0")
-    _require(options.staged_app_timeout > 0, "--staged-app-timeout must be > 0")
 
 
 def _build(what: str, build: Callable[[Options], object], options: Options) -> None:

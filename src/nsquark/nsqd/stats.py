@@ -14,7 +14,7 @@ from typing import Any
 
 from nsquark.gotext import format_duration, nanoseconds
 from nsquark.http import pack_json
-from nsquark.version import NSQ_VERSION, VERSION
+from nsquark.version import BUILT_WITH, NSQ_VERSION, VERSION
 
 from .broker import Broker
 from .channel import Channel
@@ -181,7 +181,7 @@ def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
 
 
 def text_pieces(broker: Broker, wanted: Wanted, now: float) -> Iterator[str]:
-    yield f"nsqd v{NSQ_VERSION} (built w/nsquark {VERSION})\n"
+    yield f"nsqd v{NSQ_VERSION} (built w/{BUILT_WITH})\n"
     yield f"start_time {_rfc3339(broker.start_time)}\n"
     yield f"uptime {format_duration(nanoseconds(now - broker.start_time))}\n"
     yield f"\nHealth: {broker.health}\n"

@@ -7,14 +7,14 @@ import sys
 
 from nsquark import logs, process
 from nsquark.flags import StartError, report
-from nsquark.version import NSQ_VERSION, VERSION
+from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import options as nsqlookupd_options
 from .server import Server
 
 logger = logging.getLogger("nsquark.nsqlookupd")  # not __name__: under `python -m` that is "__main__"
 
-VERSION_LINE = f"nsqlookupd v{NSQ_VERSION} (built w/nsquark {VERSION})"
+VERSION_LINE = f"nsqlookupd v{NSQ_VERSION} (built w/{BUILT_WITH})"
 
 
 def main() -> int:

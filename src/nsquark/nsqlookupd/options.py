@@ -56,10 +56,9 @@ FLAGS = FlagSet("nsqlookupd", Options)
 def parse(argv: Sequence[str]) -> Options:
     """The options of a command line, without the program's name. Raises StartError (see `flags.report`)."""
     line = FLAGS.parse(argv)
+    line.check_rest()
     options = FLAGS.build(line)
     options.warnings = line.warnings
-    if line.rest:
-        options.warnings.append(f"ignored, since flags end at the first other word: {' '.join(line.rest)}")
     return options
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from nsquark import logs
 from nsquark.errors import NsquarkError
 from nsquark.flags import FlagError, FlagSet, HelpRequested, StartError, report
-from nsquark.version import NSQ_VERSION, VERSION
+from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import session
 from .options import Common, Reading, Streaming, in_flags, reading_options, stream_options
@@ -21,7 +21,7 @@ from .subcommands import SUBCOMMANDS, Replay, Subcommand
 
 logger = logging.getLogger("nsquark.pipeline")  # not __name__: under `python -m` that is "__main__"
 
-VERSION_LINE = f"nsq_to_spark v{NSQ_VERSION} (built w/nsquark {VERSION})"
+VERSION_LINE = f"nsq_to_spark v{NSQ_VERSION} (built w/{BUILT_WITH})"
 
 
 def usage() -> str:
