@@ -21,6 +21,7 @@ from tests.spark.broker import ask
 from tests.spark.test_exactly_once import descendants
 
 PORTS = [f"--{name}-address=127.0.0.1:0" for name in ("nsqd-tcp", "nsqd-http", "lookupd-tcp", "lookupd-http")]
+HANG = 600  # seconds that no machine takes, however busy it is
 
 
 class Demo:
@@ -53,7 +54,7 @@ class Demo:
         """Its status, when it and all that it has started are gone."""
         family = [self.process.pid, *descendants(self.process.pid)]
         self.process.send_signal(signum)
-        status = self.process.wait(30)
+        status = self.process.wait(HANG)
         wait_until_gone(family)
         return status
 
@@ -88,7 +89,7 @@ def test_the_servers_alone(demo: Callable[..., Demo], signum: signal.Signals) ->
     lookupd = running.says(r"'http://(127\.0\.0\.1:\d+)/lookup\?topic=test'")
     assert ask(published, "POST", "/pub?topic=test", b"hello") == (200, b"OK")
     assert ask(published, "POST", "/pub?topic=test", b"x" * 101)[0] == 413  # nsqd's own flags
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG
     while ask(lookupd, "GET", "/lookup?topic=test")[0] != 200:
         assert time.monotonic() < deadline
     assert running.end(signum) == 0
@@ -96,30 +97,43 @@ def test_the_servers_alone(demo: Callable[..., Demo], signum: signal.Signals) ->
 
 def test_it_ends_with_nsqd(demo: Callable[..., Demo]) -> None:
     running = demo("--demo=false", "--", "--max-deflate-level=99")
-    assert running.process.wait(20) == 1
+    assert running.process.wait(HANG) == 1
     running._drain.join(5)
     assert "--max-deflate-level must be [1,9]" in "".join(running.stderr)
 
 
+@pytest.mark.timeout(HANG)
 def test_a_stream_is_archived_and_can_be_asked_for(demo: Callable[..., Demo], tmp_path: Path) -> None:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java")
     running = demo()
     query = running.says(r"^query: +(\S+ -c .*)$")
-    deadline = time.monotonic() + 90
+    # Whatever ends says so, so that only a hang waits for long.
     while not list((tmp_path / "data" / "archive").rglob("*.parquet")):
-        assert time.monotonic() < deadline, "".join(running.stderr)
-        assert running.process.poll() is None
+        assert running.process.poll() is None, "".join(running.stderr)
+        assert not any("archive ended with status" in line for line in running.stderr), "".join(
+            running.stderr
+        )
         time.sleep(0.1)
-    answer = subprocess.run(query, shell=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(query, shell=True, capture_output=True, text=True)
     assert re.fullmatch(r"\[\{'topic': 'demo', 'hour': \d+, 'id_count': \d+\}.*\]\n", answer.stdout), (
         answer.stderr
     )
-    begun = time.monotonic()
     assert running.end(signal.SIGINT) == 0
-    assert time.monotonic() - begun < 20
 
 
+@pytest.mark.timeout(HANG)
+def test_an_archive_that_ends_is_told_of(demo: Callable[..., Demo], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    running = demo(f"--archive={tmp_path / 'file'}")
+    running.says(r"^(query)")
+    while not any("archive ended with status" in line for line in running.stderr):
+        assert running.process.poll() is None, "".join(running.stderr)
+        time.sleep(0.05)
+    assert running.end(signal.SIGINT) == 0
+
+
+@pytest.mark.timeout(HANG)
 def test_an_end_while_spark_starts_is_quick(demo: Callable[..., Demo]) -> None:
     running = demo()
     running.says(r"^(query)")

@@ -100,8 +100,16 @@ async def _show_off(stack: contextlib.AsyncExitStack, options: Options, addresse
             f"--output={output}", "--channel=archive", "--trigger=5s",
         ],
     )  # fmt: skip
+    watching = asyncio.create_task(_tell_of_end(archive))
     stack.push_async_callback(archive.stop, _PATIENCE)
+    stack.push_async_callback(_end, watching)
     _say(_DEMO, topic=stream.TOPIC, archive=output)
+
+
+async def _tell_of_end(archive: Child) -> None:
+    """The servers go on without it; its own last lines say why it ended."""
+    status = await archive.wait()
+    print(f"The archive ended with status {status}; everything else goes on.", file=sys.stderr, flush=True)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
