@@ -66,5 +66,9 @@ def test_a_page_names_what_exists(page: str) -> None:
 
 
 def test_what_does_not_exist_is_found() -> None:
-    text = "`Topic.commit`, `nsqd/broker.py`, `--flag`, `OK`, `NoSuchClass`, `Topic.no_such_method`, `no/file.py`"
-    assert missing(text) == ["NoSuchClass", "Topic.no_such_method", "no/file.py"]
+    assert missing("`Topic.commit`, `nsqd/broker.py`, `--flag`, `OK`, `nsqd.dat`") == []
+    assert missing("`NoSuchClass`, `Topic.no_such_method`, `no/file.py`") == [
+        "NoSuchClass",
+        "Topic.no_such_method",
+        "no/file.py",
+    ]
