@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,13 +22,18 @@ import pytest
 from nsquark.errors import LogCorrupt
 from nsquark.log import Cursor, Journal, Limits, TopicLog
 from nsquark.nsqd import broker as broker_module
+from nsquark.nsqd import staging as staging_module
 from nsquark.nsqd import syncer as syncer_module
 from nsquark.nsqd import topic as topic_module
+from nsquark.nsqd.broker import Broker
+from nsquark.nsqd.options import Options
 from tests.daemon import pub, until
 from tests.http.served import Answer
 from tests.log.contents import EVERYTHING, Ids, body_of, split_frames
 from tests.log.disk import Disk
 from tests.nsqd.api import Api, running
+from tests.nsqd.harness import Publisher, Reader
+from tests.nsqd.test_staging import App
 
 FULL = os.strerror(errno.ENOSPC)
 
@@ -198,9 +204,9 @@ def not_stored(answer: Answer) -> bool:
     return (answer.status, json.loads(answer.body)) == (503, {"message": "NOT_STORED", "reason": FULL})
 
 
-async def killed_and_started(path: Path, into: Path) -> dict[str, Any]:
+async def killed_and_started(before: Api, path: Path, into: Path) -> dict[str, Any]:
     """What another process would make of these files."""
-    shutil.copytree(path, into)
+    await before.broker.syncer.run(lambda: shutil.copytree(path, into) and None)
     async with running(into) as api:
         return (await api.stats())["topics"][0]
 
@@ -232,7 +238,7 @@ async def test_what_the_journal_cannot_keep_is_not_done(tmp_path: Path, writes: 
         writes.full = lambda path: False
         await api.done(path)
         after = await api.topic("t")
-        found = await killed_and_started(data, tmp_path / "killed")
+        found = await killed_and_started(api, data, tmp_path / "killed")
         channels = {each["channel_name"]: each["depth"] for each in after["channels"]}
         assert {each["channel_name"]: each["depth"] for each in found["channels"]} == channels
         assert found["depth"] == after["depth"]
@@ -259,7 +265,7 @@ async def test_fins_are_owed_while_the_journal_cannot_be_written(tmp_path: Path,
         assert len(topic.journal.block()) < 100  # nothing has gathered
         writes.full = lambda path: False
         await healthy(api)  # without anything having happened
-        found = await killed_and_started(data, tmp_path / "killed")
+        found = await killed_and_started(api, data, tmp_path / "killed")
         assert found["channels"][0]["depth"] == 0
 
 
@@ -275,7 +281,7 @@ async def test_a_journal_that_cannot_grow_is_not_given_up(
         topic.rewrite_journal()
         assert api.broker.health != "OK"
         await api.done("/channel/commit?topic=t&channel=c&to=7")
-        found = await killed_and_started(data, tmp_path / "killed")
+        found = await killed_and_started(api, data, tmp_path / "killed")
         assert found["channels"][0]["depth"] == 3
 
 
@@ -382,3 +388,96 @@ async def test_metadata_that_cannot_be_saved_are_told_once_and_by_nobody_else(
         assert b'"name":"t"' in (tmp_path / "nsqd.dat").read_bytes()
     gc.collect()
     assert not unretrieved
+
+
+# ---- the end
+
+
+async def test_nobody_hears_ok_at_the_end_before_it_is_on_the_disk(
+    tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options(data_path=str(tmp_path), sync_every=1)
+    broker = Broker(options, asyncio.get_running_loop())
+    broker.load()
+    publishers = {name: Publisher() for name in ("bad", "good")}
+    topics = [broker.topic(name) for name in publishers]
+    await broker.stop_saving()
+    disk.refuses = lambda path: "/topics/bad/" in path
+    for topic, publisher in zip(topics, publishers.values(), strict=True):
+        topic.publish([b"x"], 0, publisher)
+    assert not broker.close()
+    assert publishers["good"].settled == [None]
+    assert publishers["bad"].settled == ["Input/output error"]
+    assert "topic bad could not be stored" in caplog.text
+    disk.cut_power(tmp_path / "topics" / "good", tmp_path / "cut")
+    assert bodies(tmp_path / "cut") == [b"x"]
+
+
+async def test_a_message_is_finished_at_the_end_only_if_its_dead_letter_is_on_the_disk(
+    tmp_path: Path, disk: Disk
+) -> None:
+    for refuses, left in ((True, 1), (False, 0)):
+        path = tmp_path / str(refuses)
+        path.mkdir()
+        broker = Broker(Options(data_path=str(path), max_attempts=1), asyncio.get_running_loop())
+        broker.load()
+        topic = broker.topic("t")
+        channel, reader = topic.channel("c"), Reader()
+        channel.add_consumer(reader.consumer)
+        channel.set_ready(reader.consumer, 1)
+        topic.publish([b"x"], 0, Publisher())
+        broker.turn.run()
+        [(number, _, _)] = reader.take()
+        disk.refuses = lambda path, refuses=refuses: refuses and "/topics/t.c.dead/" in path
+        channel.requeue(reader.consumer, number, 0, topic.now())  # and dies
+        await broker.stop_saving()
+        assert broker.close() is not refuses
+        disk.refuses = lambda path: False
+        async with running(path) as api:
+            (found,) = (await api.topic("t"))["channels"]
+            assert found["depth"] + found["deferred_count"] == left
+
+
+async def test_the_journal_of_a_new_topic_is_not_deleted_for_the_sake_of_an_old_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await api.done("/topic/create?topic=t")
+        old = api.broker.topics["t"]
+        started, go = threading.Event(), threading.Event()
+        waiting = asyncio.create_task(api.broker.syncer.run(lambda: (started.set(), go.wait())))  # type: ignore[arg-type, return-value]
+        await asyncio.to_thread(started.wait)
+        old.rewrite_journal()  # journal.000002 takes the place of journal.000001, once the thread gets to it
+        api.broker.delete_topic("t")
+        journal = api.broker.topic("t").journal.path
+        assert journal.name == "journal.000001"
+        go.set()
+        await waiting
+        await api.broker.syncer.run(lambda: None)
+        assert journal.exists()
+
+
+async def test_a_stage_whose_fsync_failed_is_written_again(tmp_path: Path, disk: Disk) -> None:
+    async with running(tmp_path) as api:
+        app = App(api)
+        for seq in range(3):
+            await app.put(0, [b"%d" % seq], seq=seq)
+        stage = next((tmp_path / "staged" / "app" / "0").iterdir())
+        disk.refuses = lambda path: path == str(stage)
+        assert (await app.publish(0, (0, "a", 3)))[0] == 503
+        before = stage.stat().st_ino
+        disk.refuses = lambda path: False
+        content = stage.read_bytes()
+        kept: list[tuple[int, bytes]] = []
+        real = staging_module.write_atomically
+
+        def write(path: Path, data: bytes) -> None:
+            """The intent: by now the disk must have the stage."""
+            if stage.exists():
+                disk.cut_power(stage.parent, cut := tmp_path / f"cut{len(kept)}")
+                kept.append((stage.stat().st_ino, (cut / stage.name).read_bytes()))
+            real(path, data)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(staging_module, "write_atomically", write)
+            assert (await app.publish(0, (0, "a", 3)))[0] == 200
+        assert kept[0][1] == content
+        assert kept[0][0] != before

@@ -313,7 +313,7 @@ class Broker:
         self.stopping = True
         for handle in self._periodic:
             handle.cancel()
-        self.syncer.drain()
+        self.syncer.stop()
         self.turn.run()
         topics = list(self.topics.values())
         for topic in topics:

@@ -14,8 +14,10 @@ import logging
 import os
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,10 +45,13 @@ class Syncer:
         self._pool = ThreadPoolExecutor(1, "sync")
         self._busy: set[Topic] = set()
         self._again: set[Topic] = set()
+        self._done: deque[Callable[[], None]] = deque()  # what follows from what the thread has done
         self._closed = False
 
     def request(self, topic: Topic) -> None:
         """Bring what the topic has written to the disk, soon."""
+        if self._closed:  # the topic itself does, with `settle`
+            return
         if topic in self._busy:
             self._again.add(topic)
             topic.syncs_soon = topic.sync_every != 1  # where publishers wait, each has to be asked for
@@ -110,19 +115,24 @@ class Syncer:
         topic.syncs_soon = False
         if topic in self._again:
             self._again.discard(topic)
-            if not topic.exiting and not self._closed:
+            if not topic.exiting:
                 self.request(topic)
 
     def _run(self, sync: LogSync, fds: Sequence[int], done: Callable[[OSError | None, int], None]) -> None:
         begin = time.monotonic_ns()
         sync.run()
         failure = _sync_all(fds)
-        self._tell(done, failure, time.monotonic_ns() - begin)
+        self._tell(partial(done, failure, time.monotonic_ns() - begin))
 
-    def _tell(self, done: Callable[..., None], *results: object) -> None:
-        """Have the event loop go on with what a thread has done."""
+    def _tell(self, done: Callable[[], None]) -> None:
+        """Have the event loop go on with what the thread has done."""
+        self._done.append(done)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(done, *results)
+            self._loop.call_soon_threadsafe(self._go_on)
+
+    def _go_on(self) -> None:
+        while self._done:
+            self._done.popleft()()
 
     async def sync_now(self, topic: Topic) -> None:
         """Return when everything the topic has committed is on the disk. Raises OSError.
@@ -164,7 +174,7 @@ class Syncer:
                 replace(fd, path, stale)
             except OSError as error:
                 failure = error
-            self._tell(done, failure)
+            self._tell(partial(done, failure))
 
         self._pool.submit(work)
 
@@ -193,9 +203,11 @@ class Syncer:
         """Do something that waits for the disk, behind everything asked for before."""
         await self._loop.run_in_executor(self._pool, work)
 
-    def drain(self) -> None:
-        """Wait until nothing is under way in the thread."""
+    def stop(self) -> None:
+        """Wait until nothing is under way in the thread; from now on topics sync themselves."""
+        self._closed = True
         self._pool.submit(lambda: None).result()
+        self._go_on()  # the event loop does not come to it any more
 
     def close(self) -> None:
         """Wait for everything that was asked for."""
