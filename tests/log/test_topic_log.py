@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsquark import kernel
-from nsquark.log import Cursor, Limits, Ranges, TopicLog, topic_log
+from nsquark.log import Cursor, Limits, LogSync, Ranges, TopicLog, topic_log
 from tests.log.contents import (
     EVERYTHING,
     Draw,
@@ -237,37 +237,36 @@ def test_a_log_that_nobody_writes_to_frees_its_memory(tmp_path: Path) -> None:
 # ---- fsync
 
 
+def synced_by(sync: LogSync) -> list[str]:
+    paths: list[str] = []
+    sync.run(lambda fd: paths.append(os.readlink(f"/proc/self/fd/{fd}")))
+    return paths
+
+
 def test_what_is_to_be_synced(tmp_path: Path) -> None:
     log, model = filled(tmp_path, 7, max_bytes_per_file=3 * ONE)
     assert log.unsynced == 7
-    fds, messages = log.start_sync()
-    paths = [os.readlink(f"/proc/self/fd/{fd}") for fd in fds]
-    folders = [
-        str(tmp_path),
-        str(tmp_path.parent),
-    ]  # which say that the files are there
-    assert paths == [*[str(path) for path in segments(tmp_path)], *folders]
-    assert messages == 7
+    sync = log.start_sync()
     model.publish(log, [(0, [b"more"])])
-    for fd in fds:
-        os.fsync(fd)
-        os.close(fd)
-    log.synced(messages)
+    # the folders say that the files are there
+    folders = [str(tmp_path), str(tmp_path.parent)]
+    assert synced_by(sync) == [*[str(path) for path in segments(tmp_path)], *folders]
+    assert log.finish_sync(sync) is None
     assert log.unsynced == 1
-    fds, messages = log.start_sync()
-    assert [os.readlink(f"/proc/self/fd/{fd}") for fd in fds] == [str(segments(tmp_path)[-1])]
-    assert messages == 1
-    os.close(fds[0])
+    sync = log.start_sync()
+    assert synced_by(sync) == [str(segments(tmp_path)[-1])]
+    assert log.finish_sync(sync) is None
+    assert log.unsynced == 0
     log.close()
 
 
 def test_closing_syncs_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
     filled(tmp_path / "a", 7, max_bytes_per_file=3 * ONE)[0].close()
-    assert len(synced) == 3
+    assert len(synced) == 3 + 2
     filled(tmp_path / "b", 7)[0].close(sync=False)
-    assert len(synced) == 3
+    assert len(synced) == 3 + 2
 
 
 def test_closing_leaves_no_descriptor_open(tmp_path: Path) -> None:
@@ -382,7 +381,11 @@ def test_an_ephemeral_log_has_no_files_and_the_same_content() -> None:
     assert read_all(log) == model.frames
     assert log.trim(log.end, 0.0) == []
     assert read_all(log) == model.frames
-    assert log.start_sync() == ([], 60)
+    assert log.unsynced == 60
+    sync = log.start_sync()
+    assert synced_by(sync) == []
+    assert log.finish_sync(sync) is None
+    assert log.unsynced == 0
     log.close()
 
 

@@ -39,18 +39,21 @@ class InlineSyncer:
     """fsync without a thread."""
 
     def request(self, topic: Topic) -> None:
-        fds, messages = topic.log.start_sync()
-        for fd in [*fds, *topic.journal.start_sync()]:
+        sync = topic.log.start_sync()
+        sync.run(lambda fd: None)
+        topic.log.finish_sync(sync)
+        for fd in topic.journal.start_sync():
             os.close(fd)
-        topic.log.synced(messages)
-        receipts, topic.unsynced_receipts = topic.unsynced_receipts, []
-        for receipt in receipts:
+        for receipt in topic.take_receipts():
             receipt.settle(None)
 
-    def sync_then_delete(self, fd: int, stale: Sequence[Path]) -> None:
+    def sync_then_delete(
+        self, fd: int, path: Path, stale: Sequence[Path], done: Callable[[OSError | None], None]
+    ) -> None:
         os.close(fd)
-        for path in stale:
-            path.unlink(missing_ok=True)
+        for each in stale:
+            each.unlink(missing_ok=True)
+        done(None)
 
     def delete(self, paths: Sequence[Path]) -> None:
         for path in paths:

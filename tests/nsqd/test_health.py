@@ -145,7 +145,7 @@ async def test_metadata_is_told_until_it_can_be_written(api: Api, monkeypatch: p
     await until(lambda: api.broker._saving is None)
     with monkeypatch.context() as patch:
         patch.setattr(broker_module, "write_atomically", refuse)
-        assert (await api.post("/topic/pause?topic=t")).status == 500
+        assert (await api.post("/topic/pause?topic=t")).status == 503
     await api.done("/pub?topic=t", b"x")
     assert (await api.get("/ping")).status == 500
     await api.done("/topic/unpause?topic=t")

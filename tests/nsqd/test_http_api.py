@@ -30,6 +30,10 @@ def error(message: str) -> bytes:
     return b'{"message":"%b"}' % message.encode()
 
 
+def refused(reason: str) -> bytes:
+    return b'{"message":"NOT_STORED","reason":"%b"}' % reason.encode()
+
+
 def binary(*bodies: bytes, count: int | None = None) -> bytes:
     return struct.pack(">i", len(bodies) if count is None else count) + b"".join(map(sized, bodies))
 
@@ -184,7 +188,7 @@ async def test_pipelined_pubs_are_stored_in_order(api: Api) -> None:
     assert [(await client.message()).body for _ in range(1000)] == [b"%d" % i for i in range(1000)]
 
 
-async def test_a_publish_that_cannot_be_stored_is_answered_exiting(
+async def test_a_publish_that_cannot_be_stored_is_answered_with_the_reason(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api.done("/topic/create?topic=t")
@@ -195,7 +199,7 @@ async def test_a_publish_that_cannot_be_stored_is_answered_exiting(
     monkeypatch.setattr(api.broker.topics["t"].log, "commit", full)
     for path in ("/pub?topic=t", "/mpub?topic=t"):
         answer = await api.post(path, b"x")
-        assert (answer.status, answer.body) == (503, error("EXITING"))
+        assert (answer.status, answer.body) == (503, refused("No space left on device"))
     assert (await api.get("/ping")).status == 500
 
 
@@ -387,8 +391,8 @@ async def test_deleting_disconnects_the_consumers(api: Api, path: str) -> None:
     await client.closed()
 
 
-async def test_a_metadata_file_that_cannot_be_written_is_an_internal_error(
-    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_metadata_file_that_cannot_be_written_is_told_with_the_reason(
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api.done("/topic/create?topic=t")
 
@@ -397,8 +401,7 @@ async def test_a_metadata_file_that_cannot_be_written_is_an_internal_error(
 
     monkeypatch.setattr(api.broker, "save_metadata", fail)
     answer = await api.post("/topic/pause?topic=t")
-    assert (answer.status, answer.body) == (500, error("INTERNAL_ERROR"))
-    assert "No space left on device" in caplog.text
+    assert (answer.status, answer.body) == (503, refused("No space left on device"))
 
 
 # ---- /config

@@ -379,7 +379,8 @@ async def test_a_disk_that_refuses_is_told_and_tried_again(
             return write(fd, data)
 
         monkeypatch.setattr(os, "write", refuse)
-        assert await app.publish(0, (0, "a", 5)) == (503, {"message": "EXITING"})
+        refused = {"message": "NOT_STORED", "reason": "No space left on device"}
+        assert await app.publish(0, (0, "a", 5)) == (503, refused)
         assert (await app.listed())["publishing_batch"] == 0
         assert (await api.get("/ping")).status == 500
         assert await app.ask("/staged/abort?app=app&batch=0") == (409, {"message": "BATCH_PUBLISHING"})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.log import LogSync
 from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd import connection as connection_module
 from nsquark.nsqd import syncer as syncer_module
@@ -118,7 +119,7 @@ async def test_publishers_are_answered_once_there_are_descriptors_again(
     topic.publish([b"first"], 0, Publisher())
     real, failures = topic.log.start_sync, [OSError(errno.EMFILE, "Too many open files")] * 2
 
-    def start_sync() -> tuple[list[int], int]:
+    def start_sync() -> LogSync:
         if failures:
             raise failures.pop()
         return real()

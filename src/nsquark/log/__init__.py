@@ -3,10 +3,11 @@
 from nsquark.kernel import Run
 
 from .cursor import Cursor
-from .journal import ChannelState, Journal, JournalState
+from .journal import ChannelState, Journal, JournalState, replace
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
 from .segment import NotIndexed, Segment
+from .syncing import LogSync
 from .topic_log import Deferred, Limits, TopicLog
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "JournalState",
     "Limits",
     "LogReader",
+    "LogSync",
     "NotIndexed",
     "Ranges",
     "Run",
@@ -25,4 +27,5 @@ __all__ = [
     "TimeSearch",
     "TopicLog",
     "read_messages",
+    "replace",
 ]

@@ -22,13 +22,16 @@ A record is a letter and fixed fields, big-endian; positions are u64, due times 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 from nsquark import kernel
 
 from .ranges import Ranges
+from .syncing import write_all
 from .topic_log import Deferred
 
 PREFIX = "journal."
@@ -162,10 +165,12 @@ class Journal(kernel.Records):
         self.directory = directory
         self.state = JournalState()
         self.damaged = False  # there were files, and none of them could be read
+        self.generation = 0  # of the file that is written
         self._snapshot_size = 0
-        self._torn = False
-        self._generation = 0
+        self._torn = False  # records are missing in the file
+        self._unsound = False  # an fsync of the file has failed: it must be written again, see `syncing`
         self._stale: list[Path] = []
+        self._worthless: list[Path] = []  # never synced, and not the newest
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
             self._read(directory)
@@ -184,8 +189,13 @@ class Journal(kernel.Records):
                 break
         else:
             self.damaged = bool(generations)
-        self._generation = generations[-1] if generations else 0
+        self.generation = generations[-1] if generations else 0
         self._stale = [self._path(generation) for generation in generations]
+
+    @property
+    def path(self) -> Path:
+        """The file that is written."""
+        return self._path(self.generation)
 
     def _path(self, generation: int) -> Path:
         assert self.directory is not None
@@ -240,43 +250,71 @@ class Journal(kernel.Records):
         os.ftruncate(self.fd, self.size)
 
     @property
+    def complete(self) -> bool:
+        """Whether the file says everything that was flushed."""
+        return not self._torn
+
+    @property
+    def sound(self) -> bool:
+        """Whether the file is complete, and an fsync of it can be believed."""
+        return not self._torn and not self._unsound
+
+    @property
     def overgrown(self) -> bool:
-        """Whether a new snapshot would make the journal much smaller, or mend one that missed something."""
-        return self._torn or self.size > max(COMPACT_FROM, COMPACT_GROWTH * self._snapshot_size)
+        """Whether a new snapshot would make the journal much smaller, or mend one that is not sound."""
+        return not self.sound or self.size > max(COMPACT_FROM, COMPACT_GROWTH * self._snapshot_size)
 
     def begin(self) -> None:
         """Drop the records gathered: what comes next, up to `rewrite`, is a snapshot of everything."""
+        if self.directory is not None:
+            self._torn = self._torn or self.dirty or self.fd < 0  # until the snapshot is written
         self.drop()
 
     def rewrite(self) -> tuple[int, list[Path]]:
         """Begin a new file with the snapshot gathered since `begin`.
 
-        Returns a descriptor to fsync and close, and the files to delete after that, both in a thread: until
-        then the old file stands behind the new one.
+        Returns a descriptor and the files it replaces for `replace`, in a thread: until the new file is on
+        the disk, the old one stands behind it. Raises OSError, and the old file is written on.
         """
         block = self.block()
         if self.directory is None:
             return -1, []
-        self._torn = True  # until it is written: what `begin` has dropped is nowhere else
-        path = self._path(self._generation + 1)
+        path = self._path(self.generation + 1)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(fd, block)
+            write_all(fd, block)
+            to_sync = os.dup(fd)
         except OSError:
             os.close(fd)
             path.unlink(missing_ok=True)
             raise
         if self.fd >= 0:
             os.close(self.fd)
-        self._generation += 1
+        self.generation += 1
         self.fd = fd
-        self._torn = False
+        self._torn = self._unsound = self.unsynced = False
         self.size = self._snapshot_size = len(block)
+        self._stale = [each for each in self._stale if each not in self._worthless]
+        for each in self._worthless:  # else a disk that takes files and does not sync them would fill up
+            with contextlib.suppress(OSError):
+                each.unlink(missing_ok=True)
+        self._worthless = []
         stale, self._stale = self._stale, [path]
-        return os.dup(fd), stale
+        return to_sync, stale
+
+    def not_replaced(self, generation: int, stale: Sequence[Path]) -> None:
+        """The file of this generation could not be synced: those before it are still needed."""
+        self._stale = [*stale, *self._stale]
+        self._worthless.append(self._path(generation))
+        self.not_synced(generation)
+
+    def not_synced(self, generation: int) -> None:
+        """An fsync of this generation has failed. One of an earlier file does not matter any more."""
+        if generation == self.generation:
+            self._unsound = True
 
     def start_sync(self) -> list[int]:
-        """Descriptors to fsync and close, in a thread."""
+        """Descriptors to fsync and close, in a thread; if that fails, it is `not_synced`."""
         if self.fd < 0 or not self.unsynced:
             return []
         fds = [os.dup(self.fd)]
@@ -284,14 +322,32 @@ class Journal(kernel.Records):
         return fds
 
     def close(self, sync: bool = True) -> None:
+        """Raises OSError when the disk does not hold everything; closed it is all the same."""
         if self.fd >= 0:
-            if sync:
-                os.fsync(self.fd)
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            try:
+                if sync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    done = os.write(fd, data)
-    while done < len(data):
-        done += os.write(fd, memoryview(data)[done:])
+def replace(fd: int, path: Path, stale: Sequence[Path]) -> None:
+    """Sync and close a new journal, which lies at `path`; only then delete those it replaces. Raises OSError.
+
+    May run in any thread.
+    """
+    try:
+        os.fsync(fd)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # The topic may have been deleted meanwhile, and another one have its name: that one's files stay.
+            if os.stat(path.name, dir_fd=folder).st_ino == os.fstat(fd).st_ino:
+                os.fsync(folder)  # or a power cut takes the new name, and finds the old ones gone
+                for each in stale:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(each.name, dir_fd=folder)
+        finally:
+            os.close(folder)
+    finally:
+        os.close(fd)

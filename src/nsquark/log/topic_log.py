@@ -9,6 +9,7 @@ An ephemeral topic has the same log without a directory: the tail is all there i
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from bisect import bisect_right
@@ -21,6 +22,7 @@ from nsquark import kernel
 
 from .ranges import Ranges
 from .segment import SUFFIX, Segment
+from .syncing import LogSync, Owed, remove_copies
 
 TAIL_BYTES = 8 << 20
 ROLL_WHEN_CONSUMED = 1 << 20
@@ -61,8 +63,8 @@ class TopicLog(kernel.LogEnd):
         self.segments: list[Segment] = []
         self.recovered: list[Deferred] = []  # the deferred batches of the newest segment, for the journal
         self._lease = lease
-        self._to_sync: list[int] = []
-        self._new_file = False  # since the last sync
+        self._owed: list[Owed] = []  # of which the disk may not hold everything, in order; the newest is last
+        self._syncs: list[LogSync] = []  # under way
         self._idle_at = -1
         self._kept = self._kept_bytes = 0
         self.first = self.end = floor
@@ -72,6 +74,7 @@ class TopicLog(kernel.LogEnd):
 
     def _recover(self, directory: Path, floor: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        remove_copies(directory)
         bases = sorted(int(path.stem) for path in directory.glob("*" + SUFFIX) if path.stem.isdigit())
         for base, following in zip(bases, [*bases[1:], None], strict=False):
             segment = Segment(directory, base)
@@ -89,10 +92,12 @@ class TopicLog(kernel.LogEnd):
             segment, self.fd = self._create(directory, floor)
             self.segments.append(segment)
         self.first, self.end = self.segments[0].base, self.segments[-1].end
+        # The process that has written the newest may have been killed before it could sync it.
+        self._owed.append(Owed(self.segments[-1], self.segments[-1].base))
+        self._count_unsynced()
 
     def _create(self, directory: Path, base: int) -> tuple[Segment, int]:
         """A new segment and the descriptor to write it with."""
-        self._new_file = True
         segment = Segment(directory, base)
         segment.modified = time.time()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -168,7 +173,8 @@ class TopicLog(kernel.LogEnd):
         old = self.segments[-1]
         segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
-        self._to_sync.append(self.fd)
+        self._owed[-1].fd = self.fd
+        self._owed.append(Owed(segment, segment.base))
         self.fd = fd
         self.segments.append(segment)
 
@@ -217,34 +223,92 @@ class TopicLog(kernel.LogEnd):
 
     # ---- what the disk holds
 
-    def start_sync(self) -> tuple[list[int], int]:
-        """Descriptors to fsync and close, in a thread, and the number to give to `synced` afterwards.
+    def start_sync(self) -> LogSync:
+        """What is to be `run` in a thread, and then given to `finish_sync`.
 
-        Raises OSError, and nothing has changed, when there are no more descriptors.
+        Raises OSError, and nothing has changed, when there are no more descriptors, or no room for another
+        file where the newest must be written again.
         """
-        fds: list[int] = []
-        try:
-            if self.fd >= 0:
-                fds.append(os.dup(self.fd))
-            if self._new_file and self.directory is not None:
-                # a file is only there for good once its folder says so
-                for folder in (self.directory, self.directory.parent):
-                    fds.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:
-            for fd in fds:
-                os.close(fd)
-            raise
-        fds, self._to_sync = self._to_sync + fds, []
-        self._new_file = False
-        return fds, self.unsynced
+        if self.fd < 0:  # in memory only, or closed
+            self._syncs.append(sync := LogSync(None, ()))
+            return sync
+        newest = self._owed[-1]
+        if newest.failed:
+            if newest.segment.size:
+                self._roll()  # nothing may be added to what is copied
+            else:
+                newest.failed = False
+        fd = os.dup(self.fd)
+        sync = LogSync(self.directory, self._owed)
+        for owed in self._owed[:-1]:
+            if owed.failed:
+                owed.drop()
+                if not owed.copying:
+                    owed.copying = True
+                    sync.copies.append((owed, [each for each in self.chunks if each.segment is owed.segment]))
+            elif owed.fd >= 0:
+                sync.files.append((owed, owed.fd, owed.segment.end))
+                owed.fd = -1
+        sync.files.append((self._owed[-1], fd, self.end))
+        self._syncs.append(sync)
+        return sync
+
+    def finish_sync(self, sync: LogSync) -> OSError | None:
+        """Take note of what is on the disk; returns why not everything is that was there when it started."""
+        if sync in self._syncs:
+            self._syncs.remove(sync)
+            for owed, _, position in sync.files:
+                if owed not in sync.synced:
+                    owed.failed = True
+                elif not owed.failed:
+                    owed.synced = max(owed.synced, position)
+            for owed, _ in sync.copies:
+                owed.copying = False
+                if owed in sync.synced:
+                    owed.failed = False
+                    owed.synced = owed.segment.end
+                    owed.segment.close()  # whoever reads on opens the copy
+            for owed in sync.owed:
+                # a copy has taken the place of a file that the folder knew
+                owed.in_folder = sync.in_folder or (owed.in_folder and not sync.copies)
+            self._owed[:-1] = [owed for owed in self._owed[:-1] if not owed.settled]
+            self._count_unsynced()
+        if sync.error is None and any(owed.failed for owed in sync.owed):
+            return OSError(errno.EIO, "an fsync before this one has failed")
+        if sync.error is None and sync.lost:
+            return OSError(errno.EIO, sync.lost[0][1])
+        return sync.error
+
+    def _count_unsynced(self) -> None:
+        owed = next((owed for owed in self._owed if not owed.settled), None)
+        if owed is None:
+            self.unsynced = 0
+        else:
+            self.unsynced = self.end - (owed.synced if owed.in_folder else owed.segment.base)
+
+    def sync(self) -> None:
+        """Bring everything to the disk, here and now. Raises OSError."""
+        for pending in [each for each in self._syncs if each.ran]:
+            self.finish_sync(pending)
+        error: OSError | None = None
+        for _ in range(2):  # what fails the first time is written again the second time
+            if not self.unsynced and not self.new_file:
+                return
+            sync = self.start_sync()
+            sync.run()
+            error = self.finish_sync(sync)
+        if error is not None or self.unsynced:
+            raise error or OSError(errno.EIO, "an fsync is still under way")
 
     @property
     def new_file(self) -> bool:
         """Whether a power cut could take a whole file of this log with it."""
-        return self._new_file
+        return not all(owed.in_folder for owed in self._owed)
 
-    def synced(self, messages: int) -> None:
-        self.unsynced -= messages
+    @property
+    def failing(self) -> bool:
+        """Whether something must be written again before anything can be called synced."""
+        return any(owed.failed for owed in self._owed)
 
     @property
     def recent(self) -> int:
@@ -276,6 +340,11 @@ class TopicLog(kernel.LogEnd):
             len(self.segments) > 1 and self.segments[0].end <= low and not self._wanted(self.segments[0], now)
         ):
             gone.append(self.segments.pop(0))
+        if gone:
+            for owed in [each for each in self._owed if each.segment in gone]:
+                owed.drop()
+                self._owed.remove(owed)
+            self._count_unsynced()
         self.first = self.segments[0].base
         return gone
 
@@ -302,16 +371,22 @@ class TopicLog(kernel.LogEnd):
         self.first = self.chunks[0].position if self.chunks else self.end
 
     def close(self, sync: bool = True) -> None:
-        """Close every file, after an fsync unless the log is to be deleted. What is not committed is gone."""
-        for fd in [*self._to_sync, self.fd]:
-            if fd >= 0:
-                if sync:
-                    os.fsync(fd)
-                os.close(fd)
-        self.fd, self._to_sync = -1, []
-        self.chunks.clear()
-        for segment in self.segments:
-            segment.close()
+        """Close every file, after an fsync unless the log is to be deleted. What is not committed is gone.
+
+        Raises OSError when the disk does not hold everything; closed it is all the same.
+        """
+        try:
+            if sync:
+                self.sync()
+        finally:
+            for owed in self._owed:
+                owed.drop()
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
+            self.chunks.clear()
+            for segment in self.segments:
+                segment.close()
 
 
 def _position_of(chunk: kernel.Chunk) -> int:

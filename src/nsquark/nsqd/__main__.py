@@ -36,15 +36,16 @@ def main() -> int:
         logger.info("ID: %d", options.node_id)
         for warning in options.warnings:
             logger.warning("%s", warning)
-        process.run(_serve(options, certificates))
+        stored = process.run(_serve(options, certificates))
     except StartError as error:
         logs.flush()
         return report(error, log_prefix)
     logs.flush()
-    return 0
+    return 0 if stored else 1
 
 
-async def _serve(options: nsqd_options.Options, certificates: Certificates) -> None:
+async def _serve(options: nsqd_options.Options, certificates: Certificates) -> bool:
+    """Serve until a signal comes; returns whether everything could be stored then."""
     process.collect_seldom()
     stop = process.stop_signal()
     server = Server(options, certificates)  # says that it listens, so signals must be in good hands by now
@@ -53,8 +54,9 @@ async def _serve(options: nsqd_options.Options, certificates: Certificates) -> N
         process.on_hangup(server.reload)
     await stop.wait()
     logger.info("NSQ: stopping subsystems")
-    await server.stop()
+    stored = await server.stop()
     logger.info("NSQ: bye")
+    return stored
 
 
 if __name__ == "__main__":

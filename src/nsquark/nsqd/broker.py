@@ -114,7 +114,7 @@ class Broker:
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
-        self._saving: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[OSError | None] | None = None
         self._deleted: list[Path] = []
         self.node = Node(self._path, options.node_id)
         self.staging = Staging(self, self._path, loop)
@@ -143,7 +143,7 @@ class Broker:
             for channel_name, told in entry_.channels.items():
                 channel = topic.channels[channel_name]
                 channel.paused, channel.max_attempts = told.paused, told.max_attempts
-        write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+        self._write_metadata()
         self.staging.load()
         self._every(self.options.sync_timeout, self._sync)
         self._every(TRIM_INTERVAL, self._trim)
@@ -173,7 +173,8 @@ class Broker:
     def _trim(self) -> None:
         now = time.time()
         for topic in self.topics.values():
-            if topic.active or topic.log.trimmable:
+            # a journal that could not be written is written again, whether anything happens or not
+            if topic.active or topic.log.trimmable or topic.journal.overgrown:
                 try:
                     topic.trim(now)
                 except OSError as error:
@@ -244,9 +245,12 @@ class Broker:
         while self._saved < wanted:
             if self._saving is None:
                 self._saving = self.loop.create_task(self._save())
-            await asyncio.shield(self._saving)
+            error = await asyncio.shield(self._saving)
+            if error is not None and self._saved < wanted:
+                raise error
 
-    async def _save(self) -> None:
+    async def _save(self) -> OSError | None:
+        """Save until every change is saved; returns what came between, after which it is tried again."""
         try:
             while self._saved < self._change:
                 change = self._change
@@ -262,35 +266,23 @@ class Broker:
                 try:
                     await self.syncer.run(write)
                 except OSError as error:
-                    logger.error("failed to persist metadata - %s", error)
+                    if self.problems.get(METADATA) != str(error):
+                        logger.error("failed to persist metadata - %s", error)
                     self.unhealthy(str(error), METADATA)
                     self._deleted = deleted + self._deleted
                     if not self.stopping:
                         self.loop.call_later(SAVE_AGAIN, self._save_again)
-                    raise
+                    return error
                 self.healthy(METADATA)
                 self.syncer.delete(deleted)
                 self._saved = change
         finally:
             self._saving = None
+        return None
 
     def _save_again(self) -> None:
         if self._saving is None and self._saved < self._change and not self.stopping:
             self._saving = self.loop.create_task(self._save())
-
-    async def sync_journal(self, topic: Topic) -> None:
-        """Return when everything in the topic's journal is on the disk. Raises OSError."""
-        topic.flush_journal()
-        fds = topic.journal.start_sync()
-
-        def work() -> None:
-            for fd in fds:
-                try:
-                    os.fdatasync(fd)
-                finally:
-                    os.close(fd)
-
-        await self.syncer.run(work)
 
     # ---- health
 
@@ -316,20 +308,42 @@ class Broker:
             await asyncio.wait([self._saving])
         await asyncio.sleep(0)  # connections that were closed just now hear of it
 
-    def close(self) -> None:
-        """Store everything and let go of the files. The connections are closed already."""
+    def close(self) -> bool:
+        """Store everything and let go of the files. The connections are closed already.
+
+        Returns whether the disk holds everything; what it does not is logged, and keeps nothing else from it.
+        """
         self.stopping = True
         for handle in self._periodic:
             handle.cancel()
+        self.syncer.stop()
         self.turn.run()
-        for topic in list(self.topics.values()):
-            topic.settle()  # which may be news for others
+        topics = list(self.topics.values())
+        for topic in topics:
+            self._stored(f"topic {topic.name}", topic.settle)  # which may be news for others
         self.turn.run()
-        for topic in self.topics.values():
-            topic.close()
-        write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
-        self.node.save()
+        stored = True
+        for topic in topics:
+            stored &= self._stored(f"topic {topic.name}", topic.close)
+        stored &= self._stored(metadata.FILE_NAME, self._write_metadata)
+        stored &= self._stored("the node's file", self.node.save)
         self.timers.close()
         self.due_timers.close()
         self.reads.close()
         self.syncer.close()
+        return stored
+
+    def _write_metadata(self) -> None:
+        write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
+
+    @staticmethod
+    def _stored(what: str, store: Callable[[], object]) -> bool:
+        try:
+            store()
+        except OSError as error:
+            logger.error("%s could not be stored: %s", what, error)
+            return False
+        except Exception:
+            logger.exception("%s could not be stored", what)
+            return False
+        return True

@@ -34,9 +34,18 @@ from nsquark.version import NSQ_VERSION, VERSION
 from nsquark.wire import Mpub
 
 from . import stats
+from . import topic as topic_module
 from .broker import Broker
 from .channel import Channel
-from .http_arguments import argument, find_channel, find_topic
+from .http_arguments import (
+    argument,
+    find_channel,
+    find_topic,
+    journaling,
+    not_stored,
+    storing,
+    topic_and_channel_name,
+)
 from .http_channel import ChannelApi
 from .http_config import ConfigApi
 from .http_guard import HttpGuard
@@ -107,7 +116,10 @@ class PublishReceipt(PendingResponse):
     __slots__ = ()
 
     def settle(self, reason: str | None) -> None:
-        self.resolve(OK if reason is None else EXITING)
+        if reason is None:
+            self.resolve(OK)
+        else:
+            self.resolve(EXITING if reason == topic_module.EXITING else not_stored(reason).response)
 
 
 class HttpApi:
@@ -115,6 +127,7 @@ class HttpApi:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._owed: set[tuple[str, str]] = set()  # deletions that were answered 503
 
     # ---- the node
 
@@ -215,35 +228,54 @@ class HttpApi:
         if topic is None:
             if not is_valid_name(name):
                 raise HttpError(400, "INVALID_TOPIC")
-            topic = self._broker.topic(name)
+            with storing():
+                topic = self._broker.topic(name)
         return topic
 
     # ---- topics
 
     async def topic_create(self, request: Request) -> Response:
         """Answered when the topic has the channels that nsqlookupds know of, as NSQ does."""
-        await self._broker.lookup.started(self._topic_to_publish(request))
+        topic = self._topic_to_publish(request)
+        await self._broker.lookup.started(topic)
+        with storing():
+            topic.check_journal()
         return EMPTY
 
     async def topic_delete(self, request: Request) -> Response:
-        self._broker.delete_topic(self._topic(request).name)
-        await self._broker.save_metadata()
+        name = argument(request, "topic")
+        if not self._is_owed(name, ""):
+            self._topic(request)
+        with storing():
+            if name in self._broker.topics:
+                self._broker.delete_topic(name)
+            self._owed.add((name, ""))
+            await self._broker.save_metadata()
+        self._owed.discard((name, ""))
         return EMPTY
+
+    def _is_owed(self, topic: str, channel: str) -> bool:
+        """Whether it was deleted and the disk does not know it yet: who repeats that makes sure of it."""
+        return (topic, channel) in self._owed
 
     def topic_empty(self, request: Request) -> Response:
         if not is_valid_name(argument(request, "topic")):
             raise HttpError(400, "INVALID_TOPIC")
-        self._topic(request).empty()
+        topic = self._topic(request)
+        with journaling(topic):
+            topic.empty()
         return EMPTY
 
     async def topic_pause(self, request: Request) -> Response:
         self._topic(request).pause()
-        await self._broker.save_metadata()
+        with storing():
+            await self._broker.save_metadata()
         return EMPTY
 
     async def topic_unpause(self, request: Request) -> Response:
         self._topic(request).unpause()
-        await self._broker.save_metadata()
+        with storing():
+            await self._broker.save_metadata()
         return EMPTY
 
     def _topic(self, request: Request) -> Topic:
@@ -253,26 +285,36 @@ class HttpApi:
     # ---- channels
 
     async def channel_delete(self, request: Request) -> Response:
-        channel = self._channel(request)
-        topic = channel.topic
-        topic.delete_channel(channel.name)
-        await self._broker.save_metadata()
-        if not topic.exiting:
-            await self._broker.sync_journal(topic)
+        topic, name = topic_and_channel_name(self._broker, request)
+        if not self._is_owed(topic.name, name):
+            self._channel(request)
+        with storing():
+            if name in topic.channels:
+                topic.check_journal()
+                topic.delete_channel(name)
+            self._owed.add((topic.name, name))
+            if not topic.exiting:
+                await self._broker.syncer.sync_journal(topic)
+            await self._broker.save_metadata()
+        self._owed.discard((topic.name, name))
         return EMPTY
 
     def channel_empty(self, request: Request) -> Response:
-        self._channel(request).empty()
+        channel = self._channel(request)
+        with journaling(channel.topic):
+            channel.empty()
         return EMPTY
 
     async def channel_pause(self, request: Request) -> Response:
         self._channel(request).pause()
-        await self._broker.save_metadata()
+        with storing():
+            await self._broker.save_metadata()
         return EMPTY
 
     async def channel_unpause(self, request: Request) -> Response:
         self._channel(request).unpause()
-        await self._broker.save_metadata()
+        with storing():
+            await self._broker.save_metadata()
         return EMPTY
 
     def _channel(self, request: Request) -> Channel:

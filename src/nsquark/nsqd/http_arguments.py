@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -147,3 +149,29 @@ def cannot_read(topic: Topic, error: Exception) -> HttpError:
     part = ("segment", error.segment) if isinstance(error, LogCorrupt) else ()
     topic.broken(str(error), *part)
     return HttpError(500, "LOG_UNREADABLE")
+
+
+def not_stored(reason: str) -> HttpError:
+    """The disk has refused. NSQ says EXITING whatever the reason; that the disk is full is worth knowing."""
+    return HttpError(503, "NOT_STORED", {"reason": reason})
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """Answer 503 if the disk refuses what is done in here."""
+    try:
+        yield
+    except OSError as error:
+        raise not_stored(error.strerror or str(error)) from None
+
+
+@contextmanager
+def journaling(topic: Topic) -> Iterator[None]:
+    """Do nothing in here if the journal cannot be written, and have it in the journal before it is answered.
+
+    Where the disk becomes full just then, it is done and answered 503: then it may be repeated.
+    """
+    with storing():
+        topic.check_journal()
+        yield
+        topic.store_journal()

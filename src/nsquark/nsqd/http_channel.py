@@ -13,10 +13,12 @@ from .http_arguments import (
     cannot_read,
     find_channel,
     is_ours,
+    journaling,
     number,
     parse_number,
     parse_place,
     resolve,
+    storing,
     topic_and_channel_name,
 )
 from .http_log import commit, describe
@@ -34,15 +36,16 @@ class ChannelApi:
         topic, name = topic_and_channel_name(self._broker, request)
         place = parse_place(request, "from")
         if place is None:
-            topic.channel(name)
+            with journaling(topic):
+                topic.channel(name)
             return EMPTY
         is_ours(topic, request)
         position = await resolve(self._broker, topic, place) if name not in topic.channels else 0
         created = name not in topic.channels
-        channel = topic.channel(name)
-        if created:
-            channel.seek(position)
-            topic.flush_journal()
+        with journaling(topic):
+            channel = topic.channel(name)
+            if created:
+                channel.seek(position)
         return v1_json({**describe(channel), "created": created})
 
     async def seek(self, request: Request) -> Response:
@@ -54,8 +57,8 @@ class ChannelApi:
         position = await resolve(self._broker, channel.topic, place)
         if channel.exiting:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
-        channel.seek(position)
-        channel.topic.flush_journal()
+        with journaling(channel.topic):
+            channel.seek(position)
         return v1_json(describe(channel))
 
     def commit(self, request: Request) -> Response:
@@ -69,7 +72,8 @@ class ChannelApi:
         channel = find_channel(self._broker, request)
         text = argument(request, "to")
         channel.max_attempts = None if text == "default" else parse_number(text, "to", MOST_ATTEMPTS)
-        await self._broker.save_metadata()
+        with storing():
+            await self._broker.save_metadata()
         return v1_json({"channel_name": channel.name, "max_attempts": channel.attempts_limit})
 
     async def redeliver(self, request: Request) -> Response:

@@ -31,6 +31,7 @@ from .http_arguments import (
     find_channel,
     find_topic,
     is_ours,
+    journaling,
     number,
     position_at,
 )
@@ -158,8 +159,8 @@ def commit(channel: Channel, position: int) -> None:
     topic.commit()
     if position > topic.log.end:
         raise HttpError(416, "POSITION_NOT_REACHED", {"position": position, **bounds(topic)})
-    channel.commit(position)
-    topic.flush_journal()
+    with journaling(topic):
+        channel.commit(position)
 
 
 def describe(channel: Channel) -> dict[str, object]:

@@ -11,12 +11,13 @@ from typing import Any
 
 from nsquark import kernel
 from nsquark.gotext import parse_int
-from nsquark.http import HttpError, Request, Response, Router, v1_error, v1_json
+from nsquark.http import HttpError, Request, Response, Router, v1_json
 from nsquark.http.slices import slices
 from nsquark.kernel.pure import BAD_COUNT, COMPLETE, IN_COUNT, SHORT
 from nsquark.names import is_ephemeral, is_valid_name
 
 from .broker import Broker
+from .http_arguments import not_stored
 from .stage_file import BadStage
 from .staged_app import Home, Published, Stage, Wanted
 from .staging import StagingError
@@ -30,7 +31,6 @@ MAX_PUBLISH_BODY = 4 << 20  # about 20,000 partitions, and a note
 MAX_NOTE = 2 << 20
 STORED = v1_json({"known": False})
 KNOWN = v1_json({"known": True})
-NOT_STORED = v1_error(503, "EXITING")
 
 
 def add_staging_routes(table: Router, broker: Broker) -> None:
@@ -84,7 +84,7 @@ class StagingApi:
 
     def _refused(self, error: OSError) -> Response:
         self._broker.unhealthy(str(error))
-        return NOT_STORED
+        return not_stored(error.strerror or str(error)).response
 
     async def prepare(self, request: Request) -> Response:
         app, batch = _app(request), _number(request, "batch")

@@ -62,7 +62,10 @@ class Server:
         tcp_port = port_of(self._tcp)
         http_port = port_of(self._http) if self._http is not None else 0
         options.fill_in(max(tcp_port, 0), max(http_port, 0))
-        broker = self.broker = Broker(options, loop, self._certificates)
+        try:
+            broker = self.broker = Broker(options, loop, self._certificates)
+        except OSError as error:
+            raise StartError(f"failed to instantiate nsqd - {error}") from None
         broker.tcp_port, broker.http_port = tcp_port, http_port
         broker.https_port = port_of(self._https) if self._https is not None else 0
         try:
@@ -98,8 +101,8 @@ class Server:
         """Read the certificates again."""
         self._certificates.reload()
 
-    async def stop(self) -> None:
-        """Stop accepting, close every connection, store everything."""
+    async def stop(self) -> bool:
+        """Stop accepting, close every connection, store everything; returns whether that could be stored."""
         self.broker.stopping = True  # who was accepted just now is closed at once
         for server in self._servers:
             server.close()
@@ -125,7 +128,7 @@ class Server:
             asyncio.get_running_loop().remove_reader(broker.poll.fileno())
             broker.poll.close()
         await broker.stop_saving()
-        broker.close()
+        return broker.close()
 
 
 def _read(poll: Poll, turn: Turn) -> None:

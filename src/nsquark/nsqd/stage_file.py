@@ -10,6 +10,7 @@ event loop, like every publish; reading and checking are for a thread.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -138,3 +139,27 @@ def recover(path: Path) -> Contents:
     if offset < size:
         os.truncate(path, offset)
     return Contents(offset, records, topics)
+
+
+def rewrite(path: Path) -> None:
+    """Write a file again whose fsync has failed: no other fsync of it would say anything (`log.syncing`).
+
+    Raises OSError, also if the kernel has dropped what it could not write.
+    """
+    copy = path.with_name(f".new.{path.name}")  # which no stage is called
+    size, offset = os.stat(path).st_size, 0
+    try:
+        with open(copy, "wb") as file:
+            while offset < size:
+                records, following = read(path, offset, size, 1 << 20)
+                file.write(memoryview(records[0].data)[: following - offset])
+                offset = following
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(copy, path)
+    except BadStage as error:
+        copy.unlink(missing_ok=True)
+        raise OSError(errno.EIO, str(error)) from None
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise

@@ -65,6 +65,7 @@ class Staging:
         self._path = path / FOLDER
         self._loop = loop
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._doubtful: set[Path] = set()  # stages whose fsync has failed
 
     # ---- the files
 
@@ -131,7 +132,7 @@ class Staging:
 
         def write() -> None:
             for path in stages:
-                _sync(path)
+                self._sync_stage(path)
             for folder in {path.parent for path in stages}:
                 sync_directory(folder)
             state = app.directory / STATE
@@ -143,6 +144,18 @@ class Staging:
 
         await asyncio.shield(self._loop.run_in_executor(None, write))
         app.touched = time.time()
+
+    def _sync_stage(self, path: Path) -> None:
+        """Bring a stage that nobody adds to to the disk. For a thread. Raises OSError."""
+        if path in self._doubtful:
+            stage_file.rewrite(path)
+            self._doubtful.discard(path)
+            return
+        try:
+            _sync(path)
+        except OSError:
+            self._doubtful.add(path)
+            raise
 
     # ---- putting
 

@@ -15,13 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark.kernel import Buffer, Committer, Intake, Receipt, settle_all
-from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
+from nsquark.log import (
+    ChannelState,
+    Deferred,
+    Journal,
+    Limits,
+    Ranges,
+    Run,
+    Segment,
+    TopicLog,
+    replace,
+)
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
 from .channel import LAST_DUE, Channel
 from .dead_letters import is_dead_topic
-from .health import WRITE
 from .histogram import Histogram
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ logger = logging.getLogger(__name__)
 # A publish of this size is worth a write of its own when only publishers wait: they are answered while others
 # are still read. Where consumers wait, larger runs for all of them are worth more.
 LARGE = 32 << 10
+EXITING = "exiting"  # the reason to refuse what is published to a topic that is deleted
 TOO_MUCH = 4 << 20  # to keep in memory until the turn's end
 
 
@@ -71,7 +81,11 @@ class Topic(Committer):
         published = partial(services.turn.published, self)
         self.intake = Intake(self.log.writer, published, self.commit, LARGE, TOO_MUCH)
         self.intake.open = not self.ephemeral
-        self.journal = Journal(directory)
+        try:
+            self.journal = Journal(directory)
+        except OSError:
+            self.log.close(sync=False)
+            raise
         self.pumped = self.log.end
         known = self.journal.state.epoch
         self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
@@ -372,7 +386,17 @@ class Topic(Committer):
 
         Without a part it is the log that could not be written, which the next good write to any log clears.
         """
-        self._services.unhealthy(reason, (self.name, *what) if what else WRITE)
+        if not what:
+            self._services.unhealthy(reason)
+        elif not self.exiting:  # else it goes with the topic
+            self._services.unhealthy(reason, (self.name, *what))
+
+    def failed_to(self, do: str, error: OSError, what: str) -> None:
+        """Something failed that is tried again and again: it is logged when the reason is a new one."""
+        reason = str(error)
+        if self._services.problems.get((self.name, what)) != reason:
+            logger.error("topic %s could not %s: %s", self.name, do, reason)
+        self.broken(reason, what)
 
     def works(self, *what: str) -> None:
         """This part is as it should be again, or gone."""
@@ -382,22 +406,67 @@ class Topic(Committer):
     # ---- the files
 
     def flush_journal(self) -> None:
+        """Write the journal; if that fails, it is tried again within a second."""
+        self._flush()
+
+    def _flush(self) -> OSError | None:
         if self.exiting:
-            return
+            return None
         self.active = True
         try:
             self.journal.flush()
         except OSError as error:
-            logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error), "journal")
-        else:
-            if self._services.problems:
-                self.works("journal")
+            self.journal_failed(error)
+            return error
+        if self._services.problems and self.journal.sound:
+            self.works("journal")
+        return None
+
+    def journal_failed(self, error: OSError) -> None:
+        self.failed_to("store its journal", error, "journal")
+
+    def check_journal(self) -> None:
+        """Raises OSError if the journal cannot be written, so that what it could not keep is not begun."""
+        if not self.ephemeral:
+            self.journal.pump(self.pumped)  # is true at any time
+            self.store_journal()
+
+    def store_journal(self) -> None:
+        """Have the journal say everything that is true by now. Raises OSError, and is tried again later."""
+        if self.ephemeral or self.exiting:
+            return
+        error = self._flush()
+        if error is not None or not self.journal.complete:
+            error = self._rewrite()
+        if error is not None:
+            raise error
 
     def rewrite_journal(self) -> None:
-        """Begin a new journal with the present state."""
-        if self.ephemeral:
-            return
+        """Begin a new journal with the present state; if that fails, it is tried again within a second."""
+        if not self.ephemeral:
+            self._flush()  # so that the old one is complete, should there be no new one
+            self._rewrite()
+
+    def _rewrite(self) -> OSError | None:
+        journal = self.journal
+        try:
+            fd, stale = self._write_snapshot()
+        except OSError as error:
+            self.journal_failed(error)
+            return error
+        generation = journal.generation
+
+        def synced(error: OSError | None) -> None:
+            if error is not None:
+                journal.not_replaced(generation, stale)
+                self.journal_failed(error)
+            elif journal.sound:
+                self.works("journal")
+
+        self._services.syncer.sync_then_delete(fd, journal.path, stale, synced)
+        return None
+
+    def _write_snapshot(self) -> tuple[int, list[Path]]:
         journal = self.journal
         journal.begin()
         journal.identify(self.epoch)
@@ -406,14 +475,7 @@ class Topic(Committer):
             journal.defer(deferred)
         for channel in self.channels.values():
             channel.snapshot()
-        try:
-            fd, stale = journal.rewrite()
-        except OSError as error:
-            logger.error("topic %s: the journal could not be written: %s", self.name, error)
-            self.broken(str(error), "journal")
-            return
-        self.works("journal")
-        self._services.syncer.sync_then_delete(fd, stale)
+        return journal.rewrite()
 
     def trim(self, now: float) -> None:
         """Let go of what nobody needs. Called now and then."""
@@ -442,17 +504,55 @@ class Topic(Committer):
         self.log.keep(needed)
 
     def close(self) -> None:
-        """Store everything there is, in order: the end of the process."""
-        self.settle()
-        self.rewrite_journal()
-        self.log.close()
-        self.journal.close()
+        """Store everything there is, in order: the end of the process.
 
-    def settle(self) -> None:
-        """Answer everybody: the process ends, and everything is synced when the files are closed."""
+        Raises OSError if the disk does not hold everything; the files are closed all the same.
+        """
+        errors = [self.settle(), self._close_journal()]
+        self.log.close(sync=False)
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _close_journal(self) -> OSError | None:
+        if self.ephemeral:
+            return None
+        self._flush()
+        try:
+            try:
+                fd, stale = self._write_snapshot()
+            except OSError:
+                self.journal.close()
+                raise
+            replace(fd, self.journal.path, stale)
+        except OSError as error:
+            return error
+        finally:
+            self.journal.close(sync=False)
+        return None
+
+    def settle(self) -> OSError | None:
+        """Answer everybody once everything is on the disk, or tell them otherwise: the process ends."""
         self.commit()
+        failure = None
+        if not self.ephemeral:
+            try:
+                self.log.sync()
+            except OSError as error:
+                self.failed_to("be synced", error, "fsync")
+                failure = error
+        receipts = self.take_receipts()
+        if failure is None:
+            settle_all(receipts)
+        else:
+            for receipt in receipts:
+                receipt.settle(failure.strerror or str(failure))
+        return failure
+
+    def take_receipts(self) -> list[Receipt]:
+        """Those who wait for the disk, to be settled by whoever takes them."""
         receipts, self.unsynced_receipts = self.unsynced_receipts, []
-        settle_all(receipts)
+        return receipts
 
     def exit(self) -> None:
         """The topic is deleted: its channels go, and what was published and not stored is refused."""
@@ -460,10 +560,9 @@ class Topic(Committer):
         self.intake.open = False
         for name in list(self.channels):
             self.delete_channel(name)
-        receipts, self.intake.receipts = [*self.intake.receipts, *self.unsynced_receipts], []
-        self.unsynced_receipts = []
+        receipts, self.intake.receipts = [*self.intake.receipts, *self.take_receipts()], []
         for receipt in receipts:
-            receipt.settle("exiting")
+            receipt.settle(EXITING)
         self.log.close(sync=False)
         self.journal.close(sync=False)
         self._tell_watchers()
