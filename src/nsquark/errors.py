@@ -172,3 +172,22 @@ class LogCorrupt(NsquarkError):
         super().__init__(f"{segment} at offset {offset}: {what}")
         self.segment = segment
         self.offset = offset
+
+
+class LogDamaged(LogCorrupt):
+    """`part`, a segment, has lost batches. They are kept aside; the log goes on once it has left them out."""
+
+    def __init__(self, segment: str, offset: int, what: str, part: object) -> None:
+        super().__init__(segment, offset, what)
+        self.part = part
+
+
+class UnknownVersion(NsquarkError, OSError):
+    """A file has a format that this version does not know: to this process, a file that cannot be read.
+
+    Whatever is in it is left as it is.
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path} {what}: it was written by another version of nsquark")
+        self.path = path

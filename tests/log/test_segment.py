@@ -9,6 +9,7 @@ import pytest
 
 from nsquark import kernel
 from nsquark.log import Segment
+from nsquark.log.recovery import Survey
 from tests.log.contents import Batch, small_reads, split_batches
 
 
@@ -30,7 +31,15 @@ def opened(path: Path, base: int = 0) -> Segment:
     """The same file as another process finds it, not yet looked into."""
     segment = Segment(path, base)
     segment.size = os.stat(segment.path).st_size
+    segment.end, segment.verified = 1 << 40, False
     return segment
+
+
+def recovered(path: Path, base: int = 0) -> tuple[Segment, Survey]:
+    """The newest file, as a start takes it up."""
+    segment = opened(path, base)
+    found = segment.inspect()
+    return segment.piece(found.pieces[0]), found
 
 
 def test_a_segment_is_named_by_its_first_position(tmp_path: Path) -> None:
@@ -52,7 +61,8 @@ def test_the_index_leads_near_every_position(tmp_path: Path, again: bool, stride
     with small_reads(250, stride):
         segment, batches = written(tmp_path, base=5, due=99)
         if again:
-            segment = opened(tmp_path, 5)
+            end, segment = segment.end, opened(tmp_path, 5)
+            segment.end = end
         offsets = {batch.offset for batch in batches}
         for batch in batches:
             for position in range(batch.position, batch.position + len(batch.frames)):
@@ -66,8 +76,8 @@ def test_the_index_leads_near_every_position(tmp_path: Path, again: bool, stride
 def test_the_index_goes_on_where_it_was_read(tmp_path: Path) -> None:
     with small_reads(250, 1):
         written(tmp_path)[0].close()
-        segment = opened(tmp_path)
-        assert segment.recover() == []
+        segment, found = recovered(tmp_path)
+        assert found.deferred == []
         before = segment.size
         writer = kernel.BatchWriter(segment.end, 1000)
         writer.add_bodies([b"more"], 1, 0)
@@ -102,32 +112,31 @@ def test_it_is_opened_for_reading_when_first_needed_and_after_closing(tmp_path: 
 
 def test_recovery_finds_the_end_and_the_deferred_batches(tmp_path: Path) -> None:
     _, batches = written(tmp_path, base=3, due=99)
-    segment = opened(tmp_path, 3)
-    found = segment.recover()
+    segment, found = recovered(tmp_path, 3)
     assert segment.end == batches[-1].position + len(batches[-1].frames)
-    assert [(batch[3], batch[2], batch[6]) for batch in found] == [
+    assert [(batch[3], batch[2], batch[6]) for batch in found.deferred] == [
         (batch.position, len(batch.frames), 99) for batch in batches if batch.due
     ]
     segment.close()
 
 
 @pytest.mark.parametrize("torn", [1, 47, 48, 49, 80])
-def test_recovery_cuts_off_what_is_torn(tmp_path: Path, torn: int) -> None:
+def test_what_is_torn_is_not_whole(tmp_path: Path, torn: int) -> None:
     segment, batches = written(tmp_path)
     segment.close()
     os.truncate(segment.path, batches[-1].offset + torn)
-    segment = opened(tmp_path)
-    segment.recover()
-    assert segment.size == segment.path.stat().st_size == batches[-1].offset
+    segment, found = recovered(tmp_path)
+    assert segment.size == found.whole == batches[-1].offset
+    assert segment.path.stat().st_size == batches[-1].offset + torn
     assert segment.end == batches[-1].position
+    assert found.damages == []
 
 
 def test_recovery_of_nothing(tmp_path: Path) -> None:
     for base, content in ((0, b""), (9, b"\0" * 500), (11, b"NQB1")):
-        segment = Segment(tmp_path, base)
-        segment.path.write_bytes(content)
-        assert segment.recover() == []
-        assert (segment.end, segment.size, segment.path.stat().st_size) == (base, 0, 0)
+        Segment(tmp_path, base).path.write_bytes(content)
+        found = opened(tmp_path, base).inspect()
+        assert (found.pieces, found.damages, found.whole, found.end) == ([], [], 0, base)
 
 
 def test_a_deleted_segment_is_gone(tmp_path: Path) -> None:

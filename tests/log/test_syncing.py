@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsquark.errors import LogCorrupt
 from nsquark.log import Cursor, LogReader, TopicLog, syncing
-from tests.log.contents import EVERYTHING, Draw, Ids, Model, directory, read_all, segments, split_frames
+from tests.log.contents import (
+    EVERYTHING,
+    Draw,
+    Ids,
+    Model,
+    directory,
+    read_all,
+    read_what_is_left,
+    segments,
+    split_frames,
+)
 from tests.log.disk import Disk
 from tests.log.test_topic_log import ONE, filled, opened
 
@@ -37,15 +46,11 @@ def attempt(log: TopicLog) -> OSError | None:
 
 
 def after_power_cut(disk: Disk, path: Path, into: Path) -> list[bytes]:
+    """What is left of the log, on a disk that works again."""
     disk.cut_power(path, into)
+    disk.refuses = lambda path: False
     log = TopicLog(into, opened(None).limits, Ids())
-    frames: list[bytes] = []
-    cursor = Cursor(log, 0, whatever_due=True)
-    try:
-        while (run := cursor.read(1, EVERYTHING)) is not None:
-            frames += split_frames(run.frames)
-    except LogCorrupt:
-        pass
+    frames = read_what_is_left(log)
     log.close(sync=False)
     return frames
 

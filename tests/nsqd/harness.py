@@ -72,7 +72,7 @@ class InlineReads:
     def finish(self) -> None:
         indexing, self.indexing = self.indexing, []
         for segment, then in indexing:
-            segment.build_index()
+            segment.verify()
             then(None)
 
     async def run(self, work: Callable[[], Any]) -> Any:

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from nsquark.errors import LogCorrupt
-from nsquark.log import Cursor, Journal, Limits, TopicLog
+from nsquark.log import Journal, Limits, TopicLog
 from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd import staging as staging_module
 from nsquark.nsqd import syncer as syncer_module
@@ -29,7 +28,7 @@ from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.options import Options
 from tests.daemon import pub, until
 from tests.http.served import Answer
-from tests.log.contents import EVERYTHING, Ids, body_of, split_frames
+from tests.log.contents import Ids, body_of, read_what_is_left
 from tests.log.disk import Disk
 from tests.nsqd.api import Api, running
 from tests.nsqd.harness import Publisher, Reader
@@ -80,12 +79,7 @@ async def healthy(api: Api) -> None:
 def bodies(folder: Path) -> list[bytes]:
     """What a start would find in a log."""
     log = TopicLog(folder, Limits(), Ids())
-    cursor, found = Cursor(log, log.first), []
-    try:
-        while (run := cursor.read(1, EVERYTHING)) is not None:
-            found += [body_of(frame) for frame in split_frames(run.frames)]
-    except LogCorrupt:
-        pass
+    found = [body_of(frame) for frame in read_what_is_left(log)]
     log.close(sync=False)
     return found
 
@@ -358,7 +352,7 @@ async def test_a_new_topic_on_a_full_disk_is_refused_with_the_reason(
         fds = set(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as patch:
 
-            def refuse(directory: Path) -> Journal:
+            def refuse(directory: Path, inspected: object) -> Journal:
                 raise OSError(errno.ENOSPC, FULL)
 
             patch.setattr(topic_module, "Journal", refuse)

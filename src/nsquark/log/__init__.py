@@ -3,17 +3,21 @@
 from nsquark.kernel import Run
 
 from .cursor import Cursor
-from .journal import ChannelState, Journal, JournalState, replace
+from .damage import Damage, Record, acknowledge, keep, records
+from .journal import ChannelState, InspectedJournal, Journal, JournalState, inspect_journal, replace
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
 from .segment import NotIndexed, Segment
 from .syncing import LogSync
-from .topic_log import Deferred, Limits, TopicLog
+from .topic_log import Deferred, Inspected, Limits, TopicLog, inspect
 
 __all__ = [
     "ChannelState",
     "Cursor",
+    "Damage",
     "Deferred",
+    "Inspected",
+    "InspectedJournal",
     "Journal",
     "JournalState",
     "Limits",
@@ -21,11 +25,17 @@ __all__ = [
     "LogSync",
     "NotIndexed",
     "Ranges",
+    "Record",
     "Run",
     "Segment",
     "Stored",
     "TimeSearch",
     "TopicLog",
+    "acknowledge",
+    "inspect",
+    "inspect_journal",
+    "keep",
     "read_messages",
+    "records",
     "replace",
 ]

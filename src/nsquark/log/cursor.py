@@ -38,16 +38,21 @@ class Cursor(kernel.LogCursor):
         """Go on from `position`."""
         if position != self.position:
             self.position = position
-            self.segment = None
-            self.data = b""
-            self.at = self.remaining = 0
-            self._read_size = READ_SIZE
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Read nothing more from where it was, but find its place again."""
+        self.segment = None
+        self.data = b""
+        self.at = self.remaining = 0
+        self._read_size = READ_SIZE
 
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.
 
-        None at the end of the log. Raises LogCorrupt where the log does not read as it was written, and
-        NotIndexed where somebody must look into a large old file first; the cursor is then where it was.
+        None at the end of the log. What was lost to damage is stepped over. Raises LogCorrupt where the log
+        does not read as it was written, LogDamaged where it must leave something out first, and NotIndexed
+        where somebody must look into a large old file first; the cursor is then where it was.
         """
         while True:
             run = self.take(want, max_bytes)
@@ -108,6 +113,8 @@ class Cursor(kernel.LogCursor):
         log = self.log
         if self.position < log.first:
             self.seek(log.first)
+        if log.lost:
+            self.seek(log.lost.next_gap(self.position))
         if self.position >= log.end:
             return False
         chunk = log.chunk_at(self.position)
@@ -161,8 +168,9 @@ class Cursor(kernel.LogCursor):
             following = self.log.segment_after(segment)
             if following is None or self.remaining or self.position != following.base:
                 raise self._corrupt(f"the segment ends before message {self.position}")
-            self.segment, self.base, self.at, self.data = following, 0, 0, b""
-            segment, offset, left = following, 0, 0
+            begin = following.offset_near(following.base)
+            self.segment, self.base, self.at, self.data = following, begin, 0, b""
+            segment, offset, left = following, begin, 0
         self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
         data = segment.read(offset, max(self._read_size, 2 * left))
         if len(data) <= left:

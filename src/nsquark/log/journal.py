@@ -26,10 +26,13 @@ import contextlib
 import os
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsquark import kernel
+from nsquark.errors import UnknownVersion
 
+from .damage import Damage, Record, keep, records, tidy
 from .ranges import Ranges
 from .syncing import write_all
 from .topic_log import Deferred
@@ -107,8 +110,11 @@ class JournalState:
         self.epoch: int | None = None
         self._numbers: dict[int, tuple[str, ChannelState]] = {}
 
-    def apply(self, records: memoryview) -> None:
-        """Replay a block. Records of a channel that does not exist are passed over."""
+    def apply(self, records: memoryview) -> bytes:
+        """Replay a block; returns the letter of a record that is not known, if it ends at one.
+
+        Records of a channel that does not exist are passed over.
+        """
         at = 0
         while at < len(records):
             kind = records[at : at + 1].tobytes()
@@ -151,7 +157,96 @@ class JournalState:
                 _, self.epoch = _EPOCH.unpack_from(records, at)
                 at += _EPOCH.size
             else:
-                return  # from a later version: what follows cannot be read
+                return kind  # from a later version: what follows cannot be read
+        return b""
+
+
+@dataclass(slots=True)
+class _File:
+    """A journal's file, as it reads."""
+
+    path: Path
+    state: JournalState
+    whole: bool  # its first block is, which is the snapshot
+    damages: list[Damage] = field(default_factory=list)
+    torn: int = 0  # bytes at its end that are no whole block
+
+
+@dataclass(slots=True)
+class InspectedJournal:
+    """What is in a topic's directory of journals: the newest file that can be used, and what is wrong."""
+
+    state: JournalState
+    generations: list[int]
+    readable: bool  # there is a file that can be used, or none at all
+    files: list[_File]  # the one that is used, and those before it in vain
+
+
+def inspect_journal(directory: Path) -> InspectedJournal:
+    """Read the journal without changing anything. Raises UnknownVersion and OSError."""
+    paths = directory.glob(PREFIX + "*") if directory.is_dir() else ()
+    names = [path.name[len(PREFIX) :] for path in paths]
+    generations = sorted(int(name) for name in names if name.isdigit())
+    files: list[_File] = []
+    # The newest file whose snapshot is whole says everything; if it is not, the one before does.
+    for generation in reversed(generations):
+        files.append(_read_file(directory / _file_name(generation)))
+        if files[-1].whole:
+            return InspectedJournal(files[-1].state, generations, True, files)
+    return InspectedJournal(JournalState(), generations, not generations, files)
+
+
+def _file_name(generation: int) -> str:
+    return f"{PREFIX}{generation:06d}"
+
+
+def _read_file(path: Path) -> _File:
+    """Apply every whole block, also behind a damaged one: docs/log-format.md says why that is safe."""
+    data = path.read_bytes()
+    file = _File(path, JournalState(), False)
+    view = memoryview(data)
+    at = 0
+    while at < len(data):
+        end = _block_end(data, at)
+        if end > at:
+            unknown = file.state.apply(view[at + BLOCK.size : end])
+            if unknown:
+                raise UnknownVersion(str(path), f"has a record {unknown!r} in its block at offset {at}")
+            file.whole = file.whole or at == 0
+            at = end
+            continue
+        magic = data[at : at + len(MAGIC)]
+        if magic[:3] == MAGIC[:3] and magic[3:].isdigit() and magic != MAGIC:
+            raise UnknownVersion(str(path), f"has a block of format {magic.decode('ascii')} at offset {at}")
+        following = _next_block(data, at)
+        if following < 0:
+            file.torn = len(data) - at
+            break
+        file.damages.append(Damage(at, following - at))
+        at = following
+    return file
+
+
+def _block_end(data: bytes, at: int) -> int:
+    """Where the whole block ends that begins there; -1 if there is none."""
+    if len(data) - at < BLOCK.size:
+        return -1
+    magic, crc, length = BLOCK.unpack_from(data, at)
+    end: int = at + BLOCK.size + length
+    if magic != MAGIC or end > len(data) or kernel.crc32c(data, at + 8, end) != crc:
+        return -1
+    return end
+
+
+def _next_block(data: bytes, at: int) -> int:
+    """Where the next whole block begins behind one that is not; -1 if there is none.
+
+    Nothing in a journal can pass for a block: of what clients choose, it has only the names of channels.
+    """
+    while (at := data.find(MAGIC, at + 1)) >= 0:
+        if _block_end(data, at) > at:
+            return at
+    return -1
 
 
 class Journal(kernel.Records):
@@ -160,37 +255,52 @@ class Journal(kernel.Records):
     Records gather until `flush` writes them as one block; `dirty` says that there are some.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, inspected: InspectedJournal | None = None) -> None:
+        """Raises OSError and UnknownVersion; what is damaged is kept aside before anything is written."""
         super().__init__()
         self.directory = directory
         self.state = JournalState()
         self.damaged = False  # there were files, and none of them could be read
         self.generation = 0  # of the file that is written
+        self.records: list[Record] = []  # of damage, those that nobody has acknowledged
+        self.found: list[Record] = []  # of those, what was found just now
+        self.torn: list[tuple[Path, int]] = []  # files whose end was no whole block, and its bytes
         self._snapshot_size = 0
         self._torn = False  # records are missing in the file
         self._unsound = False  # an fsync of the file has failed: it must be written again, see `syncing`
         self._stale: list[Path] = []
         self._worthless: list[Path] = []  # never synced, and not the newest
         if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._read(directory)
+            self._take_up(directory, inspect_journal(directory) if inspected is None else inspected)
 
-    def _read(self, directory: Path) -> None:
-        generations = sorted(
-            int(path.name[len(PREFIX) :])
-            for path in directory.glob(PREFIX + "*")
-            if path.name[len(PREFIX) :].isdigit()
-        )
-        # The newest file whose snapshot is whole says everything; if it is torn, the one before does.
-        for generation in reversed(generations):
-            state = JournalState()
-            if self._replay(self._path(generation).read_bytes(), state):
-                self.state = state
-                break
-        else:
-            self.damaged = bool(generations)
-        self.generation = generations[-1] if generations else 0
-        self._stale = [self._path(generation) for generation in generations]
+    def _take_up(self, directory: Path, found: InspectedJournal) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        tidy(directory)
+        self.records = [
+            each
+            for each in records(directory)
+            if each.file.startswith(PREFIX) and each.damage.first is None and not each.acknowledged
+        ]
+        for file in found.files:
+            damages = file.damages
+            if not file.whole and (damages or not found.readable):
+                # Without its snapshot nothing in it can be used, and nothing else says what it said.
+                damages = [Damage(0, os.stat(file.path).st_size)]
+            elif file.torn:
+                self.torn.append((file.path, file.torn))
+            for damage in damages:
+                self._put_aside(file.path, damage)
+        self.state = found.state
+        self.damaged = not found.readable
+        self.generation = found.generations[-1] if found.generations else 0
+        self._stale = [self._path(generation) for generation in found.generations]
+
+    def _put_aside(self, path: Path, damage: Damage) -> None:
+        record, new = keep(path, damage)
+        if not record.acknowledged and record.path not in [each.path for each in self.records]:
+            self.records.append(record)
+        if new:
+            self.found.append(record)
 
     @property
     def path(self) -> Path:
@@ -199,21 +309,7 @@ class Journal(kernel.Records):
 
     def _path(self, generation: int) -> Path:
         assert self.directory is not None
-        return self.directory / f"{PREFIX}{generation:06d}"
-
-    @staticmethod
-    def _replay(data: bytes, state: JournalState) -> bool:
-        """Apply every whole block; False when not even the first is."""
-        view = memoryview(data)
-        at = 0
-        while len(data) - at >= BLOCK.size:
-            magic, crc, length = BLOCK.unpack_from(data, at)
-            end = at + BLOCK.size + length
-            if magic != MAGIC or end > len(data) or kernel.crc32c(data, at + 8, end) != crc:
-                break
-            state.apply(view[at + BLOCK.size : end])
-            at = end
-        return at > 0
+        return self.directory / _file_name(generation)
 
     # ---- records
 

@@ -37,13 +37,14 @@ class BatchHead(NamedTuple):
 
 
 class Source:
-    """A segment, or a piece of memory: batches of the positions [base, end) in `size` bytes."""
+    """A segment, or a piece of memory: batches of the positions [base, end), at the offsets [start, size)."""
 
-    def __init__(self, name: str, base: int, end: int, size: int) -> None:
+    def __init__(self, name: str, base: int, end: int, size: int, start: int = 0) -> None:
         self.name = name
         self.base = base
         self.end = end
         self.size = size
+        self.start = start
 
     def prepare(self) -> None:
         """Do what takes time, in a thread, before anything else is asked for."""
@@ -56,11 +57,11 @@ class Source:
 
     def marks(self) -> list[tuple[int, int]]:
         """(position, offset) of some batches, the first among them."""
-        return [(self.base, 0)]
+        return [(self.base, self.start)]
 
     def mark_before(self, position: int, offset: int) -> tuple[int, int]:
         """(position, offset) of a batch that begins at or before both."""
-        return self.base, 0
+        return self.base, self.start
 
     def batches(self, offset: int) -> Iterator[BatchHead]:
         """The batches from `offset` on. Raises LogCorrupt."""
@@ -102,7 +103,7 @@ class Source:
 
     def first_time(self) -> int | None:
         """When the first message came, or None if there is none."""
-        return next((batch.time for batch in self.batches(0)), None)
+        return next((batch.time for batch in self.batches(self.start)), None)
 
     def position_at(self, timestamp: int) -> int:
         """The position of the first message that is not before `timestamp`; the end if all are."""
@@ -132,13 +133,13 @@ class Source:
 class FileSource(Source):
     def __init__(self, segment: Segment) -> None:
         """Raises OSError when it cannot be opened."""
-        super().__init__(str(segment.path), segment.base, segment.end, segment.size)
+        super().__init__(str(segment.path), segment.base, segment.end, segment.size, segment.start)
         self._segment = segment
         self.descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def prepare(self) -> None:
-        if not self._segment.indexed:
-            self._segment.build_index(self.descriptor)
+        if not self._segment.verified:
+            self._segment.verify(self.descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.descriptor, min(size, self.size - offset), offset)
@@ -149,7 +150,7 @@ class FileSource(Source):
             self.descriptor = -1
 
     def marks(self) -> list[tuple[int, int]]:
-        return [mark for mark in self._segment.marks if mark[1] < self.size] or [(self.base, 0)]
+        return [mark for mark in self._segment.marks if mark[1] < self.size] or [(self.base, self.start)]
 
     def mark_before(self, position: int, offset: int) -> tuple[int, int]:
         return self._segment.mark_before(position, offset)
@@ -179,8 +180,9 @@ def _hold(log: TopicLog, start: int, end: int, max_bytes: int) -> list[Source]:
         while first is not None and first.base < end and len(held) < MAX_FILES:
             if held and behind >= max_bytes:
                 break
-            held.append(FileSource(first))
-            behind += first.size if len(held) > 1 else 0
+            if not (first.empty and first.verified):
+                held.append(FileSource(first))
+                behind += first.size - first.start if len(held) > 1 else 0
             first = log.segment_after(first)
     except OSError:
         for source in held:
@@ -204,18 +206,23 @@ def _hold_memory(log: TopicLog, start: int, end: int, max_bytes: int) -> list[So
 class LogReader:
     """The batches that hold [start, end), at most `max_bytes` of them but at least one, and their index.
 
+    The range ends where positions were lost, and is empty if `start` is one of them.
+
     Make it on the event loop; then, in a thread, `locate` once, `read` until there is nothing more, and only
     then ask for `index`, which is empty if it is not `indexed`. `close` it in any case.
     """
 
     def __init__(self, log: TopicLog, start: int, end: int, max_bytes: int, indexed: bool = True) -> None:
         """Takes hold of the range. Raises OSError when it cannot be opened."""
+        if log.lost:
+            missing = log.lost.next_start(start) if start not in log.lost else start
+            end = end if missing is None else min(end, missing)
         self.start = start
-        self.end = end
+        self.end = max(start, end)
         self.length = 0  # of the batches, in bytes
         self._max_bytes = max_bytes
         self._indexed = indexed
-        self._sources = _hold(log, start, end, max_bytes) if start < end else []
+        self._sources = _hold(log, start, self.end, max_bytes) if start < self.end else []
         self._parts: list[tuple[Source, int, int]] = []  # from where to where
         self._index: list[bytes] = []
         self._want = self._skip = self._remaining = 0
@@ -227,7 +234,7 @@ class LogReader:
         return self.end - self.start
 
     def locate(self) -> None:
-        """Find out which bytes those are. Raises LogCorrupt or OSError."""
+        """Find out which bytes those are. Raises LogCorrupt, LogDamaged or OSError."""
         position = self.start
         for source in self._sources:
             source.prepare()
@@ -343,7 +350,7 @@ class TimeSearch:
 
     def __init__(self, log: TopicLog) -> None:
         self._first, self._end = log.first, log.end
-        self._segments = list(log.segments)
+        self._segments = [segment for segment in log.segments if not segment.empty]
         self._memory = None if log.directory is not None else log.chunks_from(log.first)
 
     def position_at(self, timestamp: int) -> int:
@@ -385,6 +392,9 @@ class TimeSearch:
             return True
         try:
             time = source.first_time()
+        except LogCorrupt:
+            source.prepare()  # says what is damaged, if nobody has looked yet
+            raise
         finally:
             source.close()
         return time is not None and time < timestamp

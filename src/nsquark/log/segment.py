@@ -1,6 +1,10 @@
 """One file of a topic log: a run of batches, named by the position of the first message.
 
-A segment knows where it lies and how far it is written. The newest one is written to; all can be read.
+A segment knows where it lies and how far it is written. The newest one is written to; all can be read. A file
+that was damaged is several segments, one for each run of whole batches: see `damage`.
+
+What was read from a file is checked once: a segment that is not `verified` is walked before anything is read
+from it, with the CRC of every batch.
 """
 
 from __future__ import annotations
@@ -10,7 +14,10 @@ from bisect import bisect_right
 from pathlib import Path
 
 from nsquark import kernel
-from nsquark.errors import NsquarkError
+from nsquark.errors import LogDamaged, NsquarkError
+
+from .damage import Damage, Record, keep
+from .recovery import Piece, Survey, survey
 
 SUFFIX = ".log"
 INDEX_STRIDE = 65536
@@ -19,7 +26,7 @@ AT_ONCE = 1 << 20  # a file of this size is indexed by whoever needs it; a large
 
 
 class NotIndexed(NsquarkError):
-    """A position was asked for in a file that must be walked first: `segment.build_index`, in a thread."""
+    """A position was asked for in a file that must be walked first: `segment.verify`, in a thread."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(str(segment.path))
@@ -27,15 +34,23 @@ class NotIndexed(NsquarkError):
 
 
 class Segment(kernel.Extent):
-    """`marks` are its index: (position, offset) of a batch in each INDEX_STRIDE bytes."""
+    """`marks` are its index: (position, offset) of a batch in each INDEX_STRIDE bytes.
 
-    __slots__ = ("_read_fd", "base", "modified", "path")
+    It begins at offset `start` of its file, and `size` is the offset at which it ends.
+    """
 
-    def __init__(self, directory: Path, base: int) -> None:
+    __slots__ = ("_read_fd", "base", "lost", "modified", "path", "pieces", "start", "suspected", "verified")
+
+    def __init__(self, directory: Path, base: int, path: Path | None = None, start: int = 0) -> None:
         super().__init__(base, INDEX_STRIDE)
         self.base = base
-        self.path = directory / f"{base:020d}{SUFFIX}"
+        self.path = directory / f"{base:020d}{SUFFIX}" if path is None else path
+        self.start = self.size = self.marked_to = start
         self.modified = 0.0
+        self.verified = True  # nothing was read from it that this process has not written or checked
+        self.suspected = False  # it did not read as it was written after it had been verified
+        self.pieces: list[Segment] = []  # where it is damaged: what is left of it
+        self.lost: list[Record] = []  # and what is not
         self._read_fd = -1
 
     @property
@@ -55,75 +70,70 @@ class Segment(kernel.Extent):
         return os.pread(self.fd, min(size, self.size - offset), offset)
 
     @property
-    def indexed(self) -> bool:
-        return self.marked_to >= self.size
+    def file_base(self) -> int:
+        """The first position of its file, damaged or not."""
+        return int(self.path.stem)
+
+    @property
+    def empty(self) -> bool:
+        return self.size <= self.start
 
     def offset_near(self, position: int) -> int:
         """The offset of a batch at or before the one that holds `position`, at most about a stride away.
 
-        Where the file does not read as it was written, it is the last one before that. Raises NotIndexed for
-        a large file of an earlier process that nobody has looked into yet.
+        Raises NotIndexed for a large file that nobody has looked into yet, and LogDamaged.
         """
-        if not self.indexed:
-            if position <= self.base:
-                return 0
-            if self.size > AT_ONCE:
+        if not self.verified:
+            if self.size - self.start > AT_ONCE:
                 raise NotIndexed(self)
-            self.build_index()
+            self.verify()
         at = bisect_right(self.marks, (position, self.size)) - 1
-        return self.marks[at][1] if at >= 0 else 0
+        return self.marks[at][1] if at >= 0 else self.start
 
     def mark_before(self, position: int, offset: int) -> tuple[int, int]:
         """(position, offset) of a batch that begins at or before both, near to one of them."""
         index = self.marks
         at = min(bisect_right(index, (position, self.size)), bisect_right(index, offset, key=_offset_of)) - 1
-        return index[at] if at >= 0 else (self.base, 0)
+        return index[at] if at >= 0 else (self.base, self.start)
 
-    def build_index(self, fd: int | None = None) -> None:
+    def verify(self, fd: int | None = None) -> None:
         """Walk the whole file, which must not be written to any more. May run in any thread.
 
-        `fd` is a descriptor of the file for those who have one: it may be deleted meanwhile.
+        `fd` is a descriptor of the file for those who have one: it may be deleted meanwhile. Raises OSError,
+        and LogDamaged once the damage is kept aside: the log must then go on with `pieces`.
         """
         if fd is not None:
-            index, _, _, _ = self._scan(fd, verify=False)
+            found = self._survey(fd, self.end)
         else:
             with open(self.path, "rb", buffering=0) as file:
-                index, _, _, _ = self._scan(file.fileno(), verify=False)
-        self.marks, self.marked_to = index, self.size
+                found = self._survey(file.fileno(), self.end)
+        damages = found.damages
+        if found.whole < self.size or found.end < self.end:
+            damages = [*damages, Damage(found.whole, self.size - found.whole, found.end, self.end)]
+        if damages:
+            self.lost = [keep(self.path, damage)[0] for damage in damages]
+            self.pieces = [self.piece(each) for each in found.pieces]
+            raise LogDamaged(str(self.path), damages[0].offset, "a batch is damaged", self)
+        if not self.verified:
+            # Marks that are there were made when the batches were written, and readers may be using them.
+            if self.marked_to < self.size or self.suspected:
+                self.marks, self.marked_to = found.pieces[0].marks if found.pieces else [], self.size
+            self.verified = True
 
-    def _scan(self, fd: int, verify: bool) -> tuple[list[tuple[int, int]], list[kernel.Batch], int, int]:
-        """Walk the batches from the beginning; returns (index, deferred ones, next position, stop)."""
-        index: list[tuple[int, int]] = []
-        deferred: list[kernel.Batch] = []
-        size, offset, window, position = self.size, 0, WINDOW, self.base
-        while offset < size:
-            data = os.pread(fd, min(window, size - offset), offset)
-            stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), verify, INDEX_STRIDE)
-            for mark in marks:
-                index.append((mark[3], offset + mark[0]))
-                if mark[6]:
-                    deferred.append(mark)
-            if last is not None:
-                position = last[3] + last[2]
-            offset += stop
-            if needed == 0 or offset + needed > size or not data:
-                break
-            window = max(WINDOW, needed)
-        return index, deferred, position, offset
+    def _survey(self, fd: int, bound: int | None) -> Survey:
+        return survey(fd, str(self.path), self.start, self.size, self.base, bound, WINDOW, INDEX_STRIDE)
 
-    def recover(self) -> list[kernel.Batch]:
-        """Find out how much of the file is whole, and cut off the rest. Returns its deferred batches.
+    def piece(self, found: Piece) -> Segment:
+        """A segment of the same file for some of its batches, which were checked."""
+        piece = Segment(self.path.parent, found.base, self.path, found.start)
+        piece.size = piece.marked_to = found.stop
+        piece.end, piece.marks, piece.modified = found.end, found.marks, self.modified
+        return piece
 
-        Reads and checks every byte, so it is for the newest segment only.
-        """
-        self.size = os.stat(self.path).st_size
+    def inspect(self) -> Survey:
+        """What of the newest file is whole. Checks every byte, and changes nothing. Raises OSError."""
         with open(self.path, "rb", buffering=0) as file:
-            self.marks, deferred, self.end, whole = self._scan(file.fileno(), verify=True)
-        if whole < self.size:
-            os.truncate(self.path, whole)
-            self.size = whole
-        self.marked_to = whole
-        return deferred
+            return self._survey(file.fileno(), None)
 
     def delete(self) -> None:
         self.close()

@@ -118,7 +118,7 @@ class LogSync:
             copy = os.open(copy_name, flags, 0o600, dir_fd=folder)
             try:
                 lost = []
-                for data, offset in _pieces(old, segment.size, chunks):
+                for data, offset in _pieces(old, segment.start, segment.size, chunks):
                     if not isinstance(data, int):
                         write_all(copy, data)
                     else:  # a hole, so that everything behind it stays where it is
@@ -140,12 +140,22 @@ class LogSync:
 
 
 def _pieces(
-    fd: int, size: int, chunks: Sequence[kernel.Chunk]
+    fd: int, start: int, size: int, chunks: Sequence[kernel.Chunk]
 ) -> Iterator[tuple[bytes | memoryview | int, int]]:
-    """All of a segment: runs of whole batches from the file, or from memory where the file has none, and the
-    offset of each. What neither has comes as the number of its bytes.
+    """All of a file whose last segment begins at `start`: runs of whole batches from the file, or from memory
+    where the file has none, and the offset of each. What neither has comes as the number of its bytes.
+
+    What lies before `start` belongs to other segments and to damage between them: it is taken as it is.
     """
     offset, window = 0, WINDOW
+    while offset < start:
+        data = os.pread(fd, min(window, start - offset), offset)
+        if not data:
+            yield start - offset, offset
+            break
+        yield data, offset
+        offset += len(data)
+    offset = start
     while offset < size:
         try:
             data = os.pread(fd, min(window, size - offset), offset)

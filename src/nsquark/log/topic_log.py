@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsquark import kernel
+from nsquark.errors import LogCorrupt
 
+from .damage import Damage, Record, keep, records, tidy
 from .ranges import Ranges
+from .recovery import MAGIC, Survey, check_magic
 from .segment import SUFFIX, Segment
 from .syncing import LogSync, Owed, remove_copies
 
@@ -49,19 +52,61 @@ class Limits(NamedTuple):
     retention_time: float = 0.0
 
 
+class Inspected(NamedTuple):
+    """What is in a log's directory."""
+
+    files: list[tuple[int, int, float]]  # the first position of each, its size, when it was written last
+    newest: Survey | None
+    records: list[Record]
+
+
+def inspect(directory: Path) -> Inspected:
+    """Look at a log without changing anything: all of its newest file, the beginnings of the others.
+
+    Raises UnknownVersion and OSError.
+    """
+    paths = directory.glob("*" + SUFFIX) if directory.is_dir() else ()
+    bases = sorted(int(path.stem) for path in paths if path.stem.isdigit())
+    files: list[tuple[int, int, float]] = []
+    newest: Survey | None = None
+    for base in bases:
+        segment = Segment(directory, base)
+        stat = os.stat(segment.path)
+        files.append((base, stat.st_size, stat.st_mtime))
+        segment.size = stat.st_size
+        if base == bases[-1]:
+            newest = segment.inspect()
+        else:
+            with open(segment.path, "rb", buffering=0) as file:
+                check_magic(str(segment.path), 0, file.read(len(MAGIC)))
+    return Inspected(files, newest, records(directory))
+
+
 class TopicLog(kernel.LogEnd):
     """What a commit does where nothing is out of the ordinary is the kernel's: `LogEnd`."""
 
-    def __init__(self, directory: Path | None, limits: Limits, lease: Lease, floor: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        limits: Limits,
+        lease: Lease,
+        floor: int = 0,
+        inspected: Inspected | None = None,
+    ) -> None:
         """Open the log in `directory` (None: memory only), recovering what a crash left.
 
-        A new log begins at position `floor`.
+        A new log begins at position `floor`. Raises OSError and UnknownVersion; what is damaged is cut off or
+        left out only once it is kept aside.
         """
         super().__init__(limits.max_bytes_per_file, limits.tail_messages, TAIL_BYTES)
         self.directory = directory
         self.limits = limits
         self.segments: list[Segment] = []
         self.recovered: list[Deferred] = []  # the deferred batches of the newest segment, for the journal
+        self.lost = Ranges()  # positions between the first and the end whose messages were damaged
+        self.records: list[Record] = []  # of damage, those that nobody has acknowledged
+        self.found: list[Record] = []  # of those, what was found just now
+        self.cut: tuple[Path, int] | None = None  # the file whose torn tail was cut off, and its bytes
         self._lease = lease
         self._owed: list[Owed] = []  # of which the disk may not hold everything, in order; the newest is last
         self._syncs: list[LogSync] = []  # under way
@@ -69,32 +114,116 @@ class TopicLog(kernel.LogEnd):
         self._kept = self._kept_bytes = 0
         self.first = self.end = floor
         if directory is not None:
-            self._recover(directory, floor)
+            self._recover(directory, floor, inspected)
         self.writer = kernel.BatchWriter(self.end, 0)
 
-    def _recover(self, directory: Path, floor: int) -> None:
+    def _recover(self, directory: Path, floor: int, inspected: Inspected | None) -> None:
+        files, newest, known = inspect(directory) if inspected is None else inspected
         directory.mkdir(parents=True, exist_ok=True)
         remove_copies(directory)
-        bases = sorted(int(path.stem) for path in directory.glob("*" + SUFFIX) if path.stem.isdigit())
-        for base, following in zip(bases, [*bases[1:], None], strict=False):
+        tidy(directory)
+        self.records = [each for each in known if not each.acknowledged and each.damage.first is not None]
+        for (base, size, modified), following in zip(files, [*files[1:], None], strict=False):
             segment = Segment(directory, base)
-            stat = os.stat(segment.path)
-            segment.size, segment.modified = stat.st_size, stat.st_mtime
+            segment.size, segment.modified = size, modified
             if following is None:
-                for batch in segment.recover():
-                    self.recovered.append(Deferred(batch[3], batch[2], batch[6]))
+                assert newest is not None
+                self.segments += self._take_up(segment, newest)
             else:
-                segment.end = following
-            self.segments.append(segment)
+                segment.end, segment.verified = following[0], False
+                damages = [each.damage for each in known if each.file == segment.path.name]
+                self.segments += self._without(segment, damages)
         if self.segments:
             self.fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         else:
             segment, self.fd = self._create(directory, floor)
             self.segments.append(segment)
-        self.first, self.end = self.segments[0].base, self.segments[-1].end
+        last = self.segments[-1]
+        self.first, self.end = self.segments[0].file_base, last.end
         # The process that has written the newest may have been killed before it could sync it.
-        self._owed.append(Owed(self.segments[-1], self.segments[-1].base))
+        self._owed.append(Owed(last, last.file_base))
         self._count_unsynced()
+
+    def _take_up(self, segment: Segment, found: Survey) -> list[Segment]:
+        """What is whole of the newest file, once damage in it is kept aside and a torn tail is cut off."""
+        damages = found.damages
+        if found.exhausted:
+            damages = [*damages, Damage(found.whole, segment.size - found.whole, found.end, found.end)]
+        for damage in damages:
+            self._put_aside(segment, damage)
+        if found.whole < segment.size:
+            os.truncate(segment.path, found.whole)
+            self.cut = segment.path, segment.size - found.whole
+        for batch in found.deferred:
+            self.recovered.append(Deferred(batch[3], batch[2], batch[6]))
+        for damage in damages:
+            self.lost.add(damage.first or 0, damage.end or 0)
+        if found.pieces:
+            return [segment.piece(each) for each in found.pieces]
+        return [Segment(segment.path.parent, segment.base)]
+
+    def _put_aside(self, segment: Segment, damage: Damage) -> None:
+        record, new = keep(segment.path, damage)
+        if not record.acknowledged and record.path not in [each.path for each in self.records]:
+            self.records.append(record)
+        if new:
+            self.found.append(record)
+
+    def _without(self, segment: Segment, damages: list[Damage]) -> list[Segment]:
+        """An old file as its records say: a segment for each part that is not damaged."""
+        parts: list[Segment] = []
+        start, base = 0, segment.base
+
+        def add(stop: int, end: int) -> None:
+            part = Segment(segment.path.parent, base, segment.path, start)
+            part.size, part.end, part.modified, part.verified = stop, end, segment.modified, False
+            if not part.empty or base < end:  # of which even the bytes are gone
+                parts.append(part)
+
+        for offset, length, first, end in sorted(damages):
+            if (
+                first is None
+                or end is None
+                or not base <= end <= segment.end
+                or offset + length > segment.size
+            ):
+                continue  # not of this file, whatever it is
+            if offset >= start and first >= base:
+                add(offset, first)
+            start, base = max(start, offset + length), max(base, end)
+            self.lost.add(first, end)
+        add(segment.size, segment.end)
+        return parts or [_nothing_of(segment)]
+
+    def leave_out(self, segment: Segment) -> list[Record]:
+        """Go on without what is damaged in a segment, as `verify` has found it; returns what is lost."""
+        if segment not in self.segments:
+            return []
+        at = self.segments.index(segment)
+        self.segments[at : at + 1] = segment.pieces or [_nothing_of(segment)]
+        known = {each.path for each in self.records}
+        for record in segment.lost:
+            self.lost.add(*record.lost)
+            if not record.acknowledged and record.path not in known:
+                self.records.append(record)
+        self.first = self.segments[0].file_base
+        segment.close()
+        return segment.lost
+
+    def suspect(self, error: LogCorrupt) -> Segment | None:
+        """The segment that did not read as it was written, to be verified (again).
+
+        None where that would not help: it is gone, or has been suspected before. Raises OSError.
+        """
+        for segment in self.segments:
+            if str(segment.path) == error.segment and segment.start <= error.offset <= segment.size:
+                if segment.suspected:
+                    return None
+                if segment is self.segments[-1]:
+                    self._roll()
+                segment.verified, segment.suspected = False, True
+                return segment
+        return None
 
     def _create(self, directory: Path, base: int) -> tuple[Segment, int]:
         """A new segment and the descriptor to write it with."""
@@ -173,6 +302,7 @@ class TopicLog(kernel.LogEnd):
         old = self.segments[-1]
         segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
+        old.verified = False  # whoever reads it from now on reads what the disk has made of it
         self._owed[-1].fd = self.fd
         self._owed.append(Owed(segment, segment.base))
         self.fd = fd
@@ -206,10 +336,14 @@ class TopicLog(kernel.LogEnd):
         return chunks[at:end]
 
     def gaps(self, start: int) -> list[tuple[int, int]]:
-        """What is gone of all from `start` on: in a log without files, what nobody needed."""
-        if self.directory is not None:
-            return [(start, self.first)] if start < self.first else []
+        """What is gone of all from `start` on: damaged, or in a log without files, needed by nobody."""
         found = []
+        if self.directory is not None:
+            if start < self.first:
+                found.append((start, self.first))
+            return found + [
+                (max(first, start), end) for first, end in self.lost if end > max(start, self.first)
+            ]
         for chunk in self.chunks:
             if start < chunk.position:
                 found.append((start, chunk.position))
@@ -219,7 +353,7 @@ class TopicLog(kernel.LogEnd):
     @property
     def size(self) -> int:
         """Bytes in the files, or in memory."""
-        return sum(each.size for each in self.segments) if self.segments else self.chunk_bytes
+        return sum(each.size - each.start for each in self.segments) if self.segments else self.chunk_bytes
 
     # ---- what the disk holds
 
@@ -268,6 +402,9 @@ class TopicLog(kernel.LogEnd):
                     owed.failed = False
                     owed.synced = owed.segment.end
                     owed.segment.close()  # whoever reads on opens the copy
+                    for segment in self.segments:  # and looks whether anything of it was lost
+                        if segment.path == owed.segment.path:
+                            segment.verified = False
             for owed in sync.owed:
                 # a copy has taken the place of a file that the folder knew
                 owed.in_folder = sync.in_folder or (owed.in_folder and not sync.copies)
@@ -284,7 +421,7 @@ class TopicLog(kernel.LogEnd):
         if owed is None:
             self.unsynced = 0
         else:
-            self.unsynced = self.end - (owed.synced if owed.in_folder else owed.segment.base)
+            self.unsynced = self.end - (owed.synced if owed.in_folder else owed.segment.file_base)
 
     def sync(self) -> None:
         """Bring everything to the disk, here and now. Raises OSError."""
@@ -336,17 +473,28 @@ class TopicLog(kernel.LogEnd):
         if low >= self.end and newest.size >= ROLL_WHEN_CONSUMED and not self._wanted(newest, now):
             self._roll()
         gone: list[Segment] = []
-        while (
-            len(self.segments) > 1 and self.segments[0].end <= low and not self._wanted(self.segments[0], now)
-        ):
-            gone.append(self.segments.pop(0))
+        while (number := self._in_first_file()) < len(self.segments):
+            if self.segments[number - 1].end > low or self._wanted(self.segments[0], now):
+                break
+            gone += self.segments[:number]
+            del self.segments[:number]
         if gone:
-            for owed in [each for each in self._owed if each.segment in gone]:
-                owed.drop()
-                self._owed.remove(owed)
-            self._count_unsynced()
-        self.first = self.segments[0].base
+            self._forget_owed({segment.path for segment in gone})
+        self.first = self.segments[0].file_base
+        self.lost.drop_below(self.first)
         return gone
+
+    def _forget_owed(self, deleted: set[Path]) -> None:
+        """Files that are deleted need not be synced."""
+        for owed in [each for each in self._owed if each.segment.path in deleted]:
+            owed.drop()
+            self._owed.remove(owed)
+        self._count_unsynced()
+
+    def _in_first_file(self) -> int:
+        """How many segments the oldest file is: it goes as a whole."""
+        path = self.segments[0].path
+        return next((at for at, each in enumerate(self.segments) if each.path != path), len(self.segments))
 
     def _wanted(self, segment: Segment, now: float) -> bool:
         """Whether retention keeps this finished segment: as long as no limit that was set is exceeded."""
@@ -395,3 +543,8 @@ def _position_of(chunk: kernel.Chunk) -> int:
 
 def _base_of(segment: Segment) -> int:
     return segment.base
+
+
+def _nothing_of(segment: Segment) -> Segment:
+    """What is left of a file that has nothing whole: it has its place in the log until it is deleted."""
+    return Segment(segment.path.parent, segment.base, segment.path, segment.size)

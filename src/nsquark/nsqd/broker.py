@@ -11,18 +11,20 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.layers import Handshakes
-from nsquark.names import is_ephemeral, is_valid_name
+from nsquark.log import Record
+from nsquark.names import is_ephemeral
 
 from . import metadata
 from .certificates import Certificates
 from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
+from .inspection import DELETED, DataRefused, directory_name, inspect_data
 from .lookup import Lookup
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
 SAVE_AGAIN = 1.0  # after metadata could not be written
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
@@ -71,15 +72,6 @@ class Services(Protocol):
     def delete_topic(self, name: str) -> None: ...
 
 
-def directory_name(topic: str) -> str:
-    """What goes into a path: names such as `.` and `..` are legal topics."""
-    return "%2E" + topic[1:] if topic.startswith(".") else topic
-
-
-def topic_name(directory: str) -> str:
-    return "." + directory[3:] if directory.startswith("%2E") else directory
-
-
 class Broker:
     def __init__(
         self,
@@ -87,6 +79,7 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         certificates: Certificates | None = None,
     ) -> None:
+        """Raises DataRefused and BadMetadata, and has changed nothing then."""
         self.options = options
         self.certificates = certificates or Certificates(options)
         self.handshakes = Handshakes()
@@ -116,6 +109,8 @@ class Broker:
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
         self._saving: asyncio.Task[OSError | None] | None = None
         self._deleted: list[Path] = []
+        found = inspect_data(self._path)  # before anything is written
+        self._metadata, self._inspected = found
         self.node = Node(self._path, options.node_id)
         self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
@@ -123,22 +118,24 @@ class Broker:
     # ---- the data directory
 
     def load(self) -> None:
-        """Take up every topic that `nsqd.dat` or the disk knows. Raises BadMetadata."""
-        known = metadata.load(self._path / metadata.FILE_NAME)
+        """Take up every topic that `nsqd.dat` or the disk knows. Raises BadMetadata and DataRefused."""
+        known = self._metadata
         folder = self._path / TOPICS
         folder.mkdir(exist_ok=True)
         for entry in sorted(os.listdir(folder)):
             if entry.startswith(DELETED):
                 self.syncer.delete([folder / entry])
                 continue
-            name = topic_name(entry)
-            if is_valid_name(name) and not is_ephemeral(name):
-                known.setdefault(name, metadata.TopicMetadata())
+        for name in self._inspected:
+            known.setdefault(name, metadata.TopicMetadata())
         for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
             leftover.unlink(missing_ok=True)
         now = time.time_ns()
         for name, entry_ in known.items():
-            topic = self._open(name)
+            try:
+                topic = self._open(name)
+            except OSError as error:  # such as a full disk: then nothing is repaired, and nothing lost
+                raise DataRefused(f"topic {name} cannot be opened: {error}") from None
             topic.restore(list(entry_.channels), entry_.paused, now)
             for channel_name, told in entry_.channels.items():
                 channel = topic.channels[channel_name]
@@ -151,7 +148,7 @@ class Broker:
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
-        topic = Topic(self, name, directory)
+        topic = Topic(self, name, directory, self._inspected.pop(name, None))
         self.topics[name] = topic
         return topic
 
@@ -285,6 +282,25 @@ class Broker:
             self._saving = self.loop.create_task(self._save())
 
     # ---- health
+
+    async def acknowledge(self, topics: Sequence[Topic], staged: bool) -> list[Record]:
+        """An operator has seen what was damaged: it is told no more, not after a restart either.
+
+        Raises OSError.
+        """
+        done: list[Record] = []
+        for topic in topics:
+            seen: list[Record] = []
+
+            def work(topic: Topic = topic, seen: list[Record] = seen) -> None:
+                seen += topic.acknowledge()
+
+            await self.syncer.run(work)
+            topic.acknowledged(seen)
+            done += seen
+        if staged:
+            done += await self.staging.acknowledge()
+        return done
 
     @property
     def health(self) -> str:

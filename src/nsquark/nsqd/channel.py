@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsquark import kernel
-from nsquark.errors import LogCorrupt
+from nsquark.errors import LogCorrupt, LogDamaged
 from nsquark.kernel import Flight, Run
 from nsquark.log import Cursor, NotIndexed, Ranges
 
@@ -305,7 +305,14 @@ class Channel(Backlog):
             return None
         try:
             run = cursor.read(want, MAX_RUN_BYTES)
+        except LogDamaged as error:
+            self.topic.leave_out(error)
+            return None
         except LogCorrupt as error:
+            segment = self.topic.suspect(error)
+            cursor.let_go()
+            if segment is not None:
+                raise NotIndexed(segment) from None
             self._lose(error)
             return None
         if run is None:
@@ -318,8 +325,20 @@ class Channel(Backlog):
             return None
         return run
 
+    def lose(self, start: int, end: int) -> None:
+        """These are not in the log any more: they are finished, but for those that are in flight."""
+        self.cursor.let_go()
+        end = min(end, self.topic.pumped)  # what the topic has not passed on yet, it will not
+        if start >= end:
+            return
+        self.finished(start, end)
+        for queue in (self.again, self._later, self._dying):
+            queue.drop(start, end)
+        if end > self.cursor.position:
+            self.skipped.add(max(start, self.cursor.position), end)
+
     def _lose(self, error: LogCorrupt) -> None:
-        """Go on behind a piece of log that cannot be read."""
+        """Go on behind a piece of log that cannot be read, though every batch of it is whole."""
         position = self.cursor.position
         segment = self.topic.log.segment_at(position)
         following = self.topic.log.segment_after(segment) if segment is not None else None
@@ -327,7 +346,6 @@ class Channel(Backlog):
         logger.error(
             "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
         )
-        self.topic.broken(str(error), "segment", error.segment)
         self.finished(position, end)
         self.cursor.seek(end)
         self.skipped.drop_below(end)
@@ -337,9 +355,14 @@ class Channel(Backlog):
         position, number, attempts = again.position, again.number, again.attempts
         try:
             run = self._read_again(position, min(want, number))
+        except LogDamaged as error:
+            self.topic.leave_out(error)
+            return 0
         except LogCorrupt as error:
+            segment = self.topic.suspect(error)
+            if segment is not None:
+                raise NotIndexed(segment) from None
             logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
-            self.topic.broken(str(error), "segment", error.segment)
             run = None
         if run is None or run.position != position:
             # gone from the log: a broken segment, or an ephemeral topic out of memory
@@ -399,7 +422,7 @@ class Channel(Backlog):
         waiting = [each for each in self._later if not each.attempts]
         self._begin_at(position)
         for start, end in self.topic.log.gaps(position):
-            self.pass_over(start, end)
+            self.pass_over(start, min(end, self.topic.pumped))
         for each in waiting:
             self.skipped.add(each.position, each.position + each.number)
             self._requeued(each.position, each.number, 0, each.due)

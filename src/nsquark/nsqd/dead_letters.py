@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from nsquark import kernel
+from nsquark.errors import LogDamaged
 from nsquark.log import LogReader, Ranges, Run, Stored, read_messages
 from nsquark.names import EPHEMERAL, is_ephemeral
 
@@ -231,12 +232,16 @@ class DeadLetters:
 
     async def _read(self, topic: Topic, start: int, stop: int) -> list[tuple[int, Letter | None]]:
         """The messages of this range, or the first few of them."""
-        reader = LogReader(topic.log, start, stop, STEP_BYTES)
+        while True:
+            reader = LogReader(topic.log, start, stop, STEP_BYTES)
 
-        def work() -> list[tuple[int, Letter | None]]:
-            return [(stored.position, parse_letter(stored.body)) for stored in read_messages(reader)]
+            def work(reader: LogReader = reader) -> list[tuple[int, Letter | None]]:
+                return [(stored.position, parse_letter(stored.body)) for stored in read_messages(reader)]
 
-        return await self._services.reads.run(work)
+            try:
+                return await self._services.reads.run(work)
+            except LogDamaged as error:
+                topic.leave_out(error)
 
     async def _send_back(self, channel: Channel, bodies: Sequence[kernel.Buffer]) -> str | None:
         """Publish for the channel alone; returns, once that is on the disk, what went wrong."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from nsquark.errors import LogDamaged
 from nsquark.log import Segment
 
 THREADS = 4
@@ -21,7 +22,7 @@ class DiskReads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(THREADS, "read")
-        self._indexing: dict[Segment, dict[object, Callable[[OSError | None], None]]] = {}
+        self._indexing: dict[Segment, dict[object, Callable[[Exception | None], None]]] = {}
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do it in a thread. Who is cancelled meanwhile goes on when the thread has done, and may then close
@@ -34,17 +35,20 @@ class DiskReads:
             await asyncio.wait([future])
             raise
 
-    def index(self, segment: Segment, who: object, then: Callable[[OSError | None], None]) -> None:
-        """Have a segment look into its file, once for all who ask, and tell each of them once."""
+    def index(self, segment: Segment, who: object, then: Callable[[Exception | None], None]) -> None:
+        """Have a segment look into its file, once for all who ask, and tell each of them once.
+
+        What they are told of is OSError or LogDamaged.
+        """
         begun = segment in self._indexing
         self._indexing.setdefault(segment, {})[who] = then
         if not begun:
-            future = self._loop.run_in_executor(self._pool, segment.build_index)
+            future = self._loop.run_in_executor(self._pool, segment.verify)
             future.add_done_callback(lambda future: self._indexed(segment, future))
 
     def _indexed(self, segment: Segment, future: asyncio.Future[None]) -> None:
         error = OSError("cancelled") if future.cancelled() else future.exception()
-        if error is not None and not isinstance(error, OSError):
+        if error is not None and not isinstance(error, (OSError, LogDamaged)):
             error = OSError(repr(error))
         for then in self._indexing.pop(segment).values():
             then(error)

@@ -77,6 +77,7 @@ def router(broker: Broker) -> Router:
     table.add("GET", "/ping", api.ping, access="anybody")
     table.add("GET", "/info", api.info, access="known")
     table.add("GET", "/stats", api.stats, access="known")
+    table.add("POST", "/health/acknowledge", api.acknowledge, access="everything")
     table.add("GET", "/metrics", Metrics(broker).get, access="known")
     table.add("GET", "/openapi.yaml", api.openapi, access="anybody")
     for path in ("/pub", "/put"):  # the second of each is the name before NSQ 1.0
@@ -134,6 +135,13 @@ class HttpApi:
     def ping(self, _request: Request) -> Response:
         health = self._broker.health
         return PONG if health == "OK" else plain_text(500, health)
+
+    async def acknowledge(self, request: Request) -> Response:
+        """Damage has been seen: health tells it no more. Of one topic, or of everything."""
+        broker = self._broker
+        topics = [self._topic(request)] if "topic" in request.query else list(broker.topics.values())
+        done = await broker.acknowledge(topics, staged="topic" not in request.query)
+        return v1_json({"acknowledged": [str(record.path) for record in done], "health": broker.health})
 
     def info(self, _request: Request) -> Response:
         broker, options = self._broker, self._broker.options

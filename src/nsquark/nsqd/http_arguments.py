@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from nsquark.errors import LogCorrupt
+from nsquark.errors import LogCorrupt, LogDamaged, UnknownVersion
 from nsquark.http import HttpError, Request
 from nsquark.log import TimeSearch
 from nsquark.names import is_valid_name
@@ -134,20 +134,29 @@ async def resolve(broker: Broker, topic: Topic, place: Place) -> int:
 
 async def position_at(broker: Broker, topic: Topic, time: int) -> int:
     """Where the first message at or after a time (ns since the epoch) is. Looks into files, in a thread."""
-    search = TimeSearch(topic.log)
-    try:
-        position = await broker.reads.run(lambda: search.position_at(time))
-    except (LogCorrupt, OSError) as error:
-        raise cannot_read(topic, error) from None
+    while True:
+        search = TimeSearch(topic.log)
+        try:
+            position = await broker.reads.run(lambda search=search: search.position_at(time))  # type: ignore[misc]
+        except LogDamaged as error:
+            topic.leave_out(error)
+        except (LogCorrupt, OSError) as error:
+            raise cannot_read(topic, error) from None
+        else:
+            break
     if topic.exiting:
         raise HttpError(404, "TOPIC_NOT_FOUND")
-    return position
+    return topic.log.lost.next_gap(position)
 
 
 def cannot_read(topic: Topic, error: Exception) -> HttpError:
     """The log of a topic does not read: the health of the process says so, and so does the answer."""
-    part = ("segment", error.segment) if isinstance(error, LogCorrupt) else ()
-    topic.broken(str(error), *part)
+    if isinstance(error, LogCorrupt):
+        topic.suspect(error)
+    elif isinstance(error, UnknownVersion):
+        topic.broken(str(error), "segment", error.path)
+    else:
+        topic.broken(str(error))
     return HttpError(500, "LOG_UNREADABLE")
 
 

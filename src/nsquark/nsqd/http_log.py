@@ -16,7 +16,7 @@ import logging
 import struct
 from collections.abc import Iterator
 
-from nsquark.errors import ConnectionLost, LogCorrupt
+from nsquark.errors import ConnectionLost, LogCorrupt, LogDamaged
 from nsquark.http import HttpError, Request, Response, v1_json, v1_stream
 from nsquark.kernel import Buffer
 from nsquark.log import LogReader
@@ -112,10 +112,18 @@ class LogApi:
         reads = self._broker.reads
         reader = None
         try:
-            reader = LogReader(topic.log, start, end, max_bytes, indexed)
-            await reads.run(reader.locate)
-            if start < end and not reader.count:  # forgotten by a log that is in memory only
-                raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic)})
+            while reader is None:
+                reader = LogReader(topic.log, start, end, max_bytes, indexed)
+                try:
+                    await reads.run(reader.locate)
+                except LogDamaged as error:
+                    reader.close()
+                    reader = None
+                    topic.leave_out(error)
+            if start < end and not reader.count:  # damaged, or forgotten by a log that is in memory only
+                following = topic.log.lost.next_gap(start)
+                more = {"following": following} if following > start else {}
+                raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic), **more})
             length = HEAD.size + reader.length + (4 * reader.count if indexed else 0)
             response = v1_stream(length, CONTENT_TYPE)
             head = HEAD.pack(MAGIC, reader.count, reader.start, topic.epoch, reader.length)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from nsquark.errors import LogCorrupt
+from nsquark.errors import LogCorrupt, LogDamaged
 from nsquark.http import JSON_TYPE, HttpError, Request, Response, pack_json, v1_body
 from nsquark.log import LogReader, Stored, TopicLog, read_messages
 
@@ -50,7 +50,8 @@ class PeekApi:
         log = topic.log
         start = number(request, "from", max(log.first, log.end - limit))
         check_position(topic, start)
-        shown = [Shown(start, min(limit, log.end - start), 0)] if start < log.end else []
+        there = (Shown(first, end - first, 0) for first, end in log.lost.gaps(start, log.end))
+        shown = list(_first(there, limit))
         return await self._answer(topic, {"topic_name": topic.name, **bounds(topic)}, shown, max_bytes)
 
     async def channel(self, request: Request) -> Response:
@@ -74,15 +75,20 @@ class PeekApi:
     async def _answer(
         self, topic: Topic, head: dict[str, object], shown: list[Shown], max_bytes: int
     ) -> Response:
-        answer = _Answer(head, max_bytes)
-        try:
-            for first in range(0, len(shown), AT_ONCE):
-                if answer.room <= 0:
-                    break
-                ranges = _open(topic.log, shown[first : first + AT_ONCE])
-                await self._broker.reads.run(partial(answer.add, ranges))
-        except (LogCorrupt, OSError) as error:
-            raise cannot_read(topic, error) from None
+        while True:
+            answer = _Answer(head, max_bytes)
+            try:
+                for first in range(0, len(shown), AT_ONCE):
+                    if answer.room <= 0:
+                        break
+                    ranges = _open(topic.log, shown[first : first + AT_ONCE])
+                    await self._broker.reads.run(partial(answer.add, ranges))
+            except LogDamaged as error:  # once more, without what is lost
+                topic.leave_out(error)
+            except (LogCorrupt, OSError) as error:
+                raise cannot_read(topic, error) from None
+            else:
+                break
         return v1_body(answer.pack(), JSON_TYPE)
 
 
@@ -115,7 +121,8 @@ def _open(log: TopicLog, shown: list[Shown]) -> list[tuple[Shown, LogReader]]:
     opened: list[tuple[Shown, LogReader]] = []
     try:
         for each in shown:
-            opened.append((each, LogReader(log, each.position, each.position + each.count, MOST_BYTES)))
+            for start, end in log.lost.gaps(each.position, each.position + each.count):
+                opened.append((each, LogReader(log, start, end, MOST_BYTES)))
     except OSError:
         for _, reader in opened:
             reader.close()

@@ -28,6 +28,7 @@ BLOCKS = 1 << (NODE_SHIFT - BLOCK_SHIFT)
 STRETCH = 1024
 FILE_NAME = "nsquark.dat"
 TOPICS = "topics"
+VERSION = 1  # of the file
 
 
 class Node:
@@ -82,7 +83,7 @@ class Node:
     def save(self) -> None:
         """Safe to call from any thread: a later state is never replaced by an earlier one."""
         with self._saving:
-            known = {"node": self.uuid, "blocks": self._until, "floor": self.floor}
+            known = {"node": self.uuid, "blocks": self._until, "floor": self.floor, "version": VERSION}
             write_atomically(self._path, json.dumps(known).encode())
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsquark import kernel
+from nsquark.errors import LogDamaged
 from nsquark.wire import Mpub
 
 from . import stage_file
@@ -127,13 +128,24 @@ class Publication:
             if topic.exiting:
                 continue
             share = self.intent.shares[name]
-            files = [
-                (segment.path, segment.size) for segment in topic.log.segments if segment.end > share.position
-            ]
+            files = await self._files(topic, share.position)
             share.stored = await asyncio.to_thread(_stored, files, share.first_id, share.count)
             logger.info(
                 "TOPIC(%s): %d of %d messages of a staged batch are stored", name, share.stored, share.count
             )
+
+    async def _files(self, topic: Topic, position: int) -> list[tuple[Path, int, int]]:
+        """Where the batches from a position on lie: files, from where to where. They are verified."""
+        while True:
+            segments = [segment for segment in topic.log.segments if segment.end > position]
+            try:
+                for segment in segments:
+                    if not segment.verified:
+                        await self._broker.reads.run(segment.verify)
+            except LogDamaged as error:
+                topic.leave_out(error)
+            else:
+                return [(segment.path, segment.start, segment.size) for segment in segments]
 
     async def run(self) -> None:
         """Store what is not stored yet. Raises NotStored, BadStage or OSError, and may be run again."""
@@ -177,12 +189,13 @@ def stage_name(partition: int, attempt: str) -> str:
     return f"{partition}.{attempt}"
 
 
-def _stored(files: Sequence[tuple[Path, int]], first_id: int, count: int) -> int:
+def _stored(files: Sequence[tuple[Path, int, int]], first_id: int, count: int) -> int:
     """How many of these ids are in the batches of these segments; they were stored in order."""
     stored = 0
-    for path, size in files:
+    for path, offset, size in files:
         with open(path, "rb", buffering=0) as file:
-            offset, window = 0, PIECE
+            window = PIECE
+            file.seek(offset)
             while offset < size:
                 data = file.read(min(window, size - offset))
                 stop, needed, batches, _ = kernel.scan_batches(data, 0, len(data), False, 1)

@@ -20,6 +20,7 @@ from .broker import Broker
 from .certificates import Certificates
 from .connection import Connection
 from .http_guard import tls_required
+from .inspection import DataRefused
 from .memory import GC_PAUSES
 from .metadata import BadMetadata
 from .options import Options, TlsRequired
@@ -64,12 +65,18 @@ class Server:
         options.fill_in(max(tcp_port, 0), max(http_port, 0))
         try:
             broker = self.broker = Broker(options, loop, self._certificates)
+        except DataRefused as error:
+            raise StartError(f"failed to load data - {error}") from None
+        except BadMetadata as error:
+            raise StartError(f"failed to load metadata - {error}") from None
         except OSError as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         broker.tcp_port, broker.http_port = tcp_port, http_port
         broker.https_port = port_of(self._https) if self._https is not None else 0
         try:
             broker.load()
+        except DataRefused as error:
+            raise StartError(f"failed to load data - {error}") from None
         except BadMetadata as error:
             raise StartError(f"failed to load metadata - {error}") from None
         except OSError as error:

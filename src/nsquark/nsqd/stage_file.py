@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsquark import kernel
-from nsquark.errors import NsquarkError
+from nsquark.errors import NsquarkError, UnknownVersion
+from nsquark.log import Damage, keep
+from nsquark.log import Record as KeptAside
 
 MAGIC = b"NQS1"
 HEADER = struct.Struct(">4sIIIQB")
@@ -45,6 +47,16 @@ class Contents(NamedTuple):
     size: int
     records: int
     topics: dict[str, int]  # messages
+    cut: int = 0  # bytes behind that, which were cut off
+    damage: KeptAside | None = None  # if there were whole records among them
+
+
+def check_version(path: Path) -> None:
+    """Raises UnknownVersion if the file begins with a record of another version."""
+    with open(path, "rb", buffering=0) as file:
+        magic = file.read(len(MAGIC))
+    if magic[:3] == MAGIC[:3] and magic[3:].isdigit() and magic != MAGIC:
+        raise UnknownVersion(str(path), f"has a record of format {magic.decode('ascii')}")
 
 
 def pack_head(topic: str, count: int, defer_ms: int, body: bytes) -> bytes:
@@ -119,8 +131,12 @@ def _parse(data: bytes, at: int, length: int) -> Record:
     return Record(data[at + HEADER.size : start].decode("ascii"), count, defer_ms, data, start)
 
 
-def recover(path: Path) -> Contents:
-    """Read a file that an earlier process has left, and cut off what is no whole record. Raises OSError."""
+def recover(path: Path, aside: Path) -> Contents:
+    """Read a file that an earlier process has left, and cut off what is no whole record. Raises OSError.
+
+    A stage counts as a whole or not at all, so nothing behind a broken record is of use. But where there is
+    something whole, it was not a torn write: then the rest is kept, called after `aside`.
+    """
     size = os.stat(path).st_size
     offset = records = 0
     topics: dict[str, int] = {}
@@ -136,9 +152,28 @@ def recover(path: Path) -> Contents:
         records += len(found)
         for record in found:
             topics[record.topic] = topics.get(record.topic, 0) + record.messages
-    if offset < size:
-        os.truncate(path, offset)
-    return Contents(offset, records, topics)
+    if offset == size:
+        return Contents(offset, records, topics)
+    kept = keep(path, Damage(offset, size - offset), aside)[0] if _goes_on(path, offset, size) else None
+    os.truncate(path, offset)
+    return Contents(offset, records, topics, size - offset, kept)
+
+
+def _goes_on(path: Path, offset: int, size: int) -> bool:
+    """Whether there is a whole record behind the broken one."""
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), size - offset, offset)
+    at = 0
+    while (at := data.find(MAGIC, at + 1)) >= 0:
+        if len(data) - at >= HEADER.size:
+            length = _length(data, at)
+            try:
+                if HEADER.size <= length <= len(data) - at:
+                    _parse(data, at, length)
+                    return True
+            except BadStage:
+                pass
+    return False
 
 
 def rewrite(path: Path) -> None:

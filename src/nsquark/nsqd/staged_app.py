@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from . import stage_file
 from .publication import Intent, Publication
 
+VERSION = 1  # of app.json
+
 
 class Stage:
     """What one attempt at one partition has put. `records` is -1 while only the file knows."""
@@ -38,10 +40,11 @@ class Stage:
 
     def recover(self) -> stage_file.Contents:
         """Look into a file that this process has not written. For a thread. Raises OSError."""
-        return stage_file.recover(self.path)
+        batch = self.path.parent
+        return stage_file.recover(self.path, batch.parent / f"{batch.name}.{self.path.name}")
 
     def known(self, contents: stage_file.Contents) -> None:
-        self.size, self.records, self.topics = contents
+        self.size, self.records, self.topics = contents.size, contents.records, contents.topics
 
 
 Stages = dict[tuple[int, str], Stage]
@@ -119,6 +122,7 @@ class App:
 
     def as_json(self) -> bytes:
         known = {
+            "version": VERSION,
             "app": self.name,
             "last": self.last,
             "published": [[batch, topics] for batch, topics in self.published.items()],

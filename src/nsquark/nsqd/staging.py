@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsquark.errors import NsquarkError
+from nsquark.log import Record, acknowledge, records
 
 from . import stage_file
 from .metadata import BadMetadata
@@ -66,6 +67,7 @@ class Staging:
         self._loop = loop
         self._tasks: set[asyncio.Task[Any]] = set()
         self._doubtful: set[Path] = set()  # stages whose fsync has failed
+        self._damage: dict[Path, Record] = {}  # of stages, not acknowledged
 
     # ---- the files
 
@@ -82,6 +84,9 @@ class Staging:
     def _load_app(self, directory: Path, touched: float) -> None:
         app = App(_plain(directory.name), directory, touched)
         self.apps[app.name] = app
+        for record in records(directory):
+            if not record.acknowledged:
+                self._tell_damage(record)
         for entry in os.scandir(directory):
             if entry.name.isdigit() and entry.is_dir():
                 app.batches[int(entry.name)] = stages = {}
@@ -232,6 +237,26 @@ class Staging:
             if stage.records < 0:
                 stage.known(contents)
                 self._count(0, stage.size - before)
+            if contents.damage is not None:
+                logger.error("STAGED(%s): %s", stage.path.parent.parent.name, contents.damage)
+                self._tell_damage(contents.damage)
+            elif contents.cut:
+                logger.warning("cut off %d bytes at the end of %s: a torn write", contents.cut, stage.path)
+
+    # ---- damage
+
+    def _tell_damage(self, record: Record) -> None:
+        self._damage[record.path] = record
+        self._broker.unhealthy(str(record), ("/staged", "/damage", str(record.path)))
+
+    async def acknowledge(self) -> list[Record]:
+        """An operator has seen what was damaged. Raises OSError."""
+        known = [record for record in self._damage.values() if record.path.exists()]
+        done: list[Record] = []
+        await self._broker.syncer.run(lambda: done.extend(map(acknowledge, known)))
+        self._damage.clear()
+        self._broker.healthy(("/staged", "/damage"))
+        return done
 
     # ---- taking part
 

@@ -14,16 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsquark.errors import LogCorrupt, LogDamaged
 from nsquark.kernel import Buffer, Committer, Intake, Receipt, settle_all
 from nsquark.log import (
     ChannelState,
     Deferred,
+    Inspected,
+    InspectedJournal,
     Journal,
     Limits,
     Ranges,
+    Record,
     Run,
     Segment,
     TopicLog,
+    acknowledge,
     replace,
 )
 from nsquark.names import is_ephemeral
@@ -50,8 +55,17 @@ class Topic(Committer):
     log: TopicLog
     publish_times: Histogram  # from its arrival until it is in the log
 
-    def __init__(self, services: Services, name: str, directory: Path | None) -> None:
-        """Open a topic, new or from what `directory` holds (None: an ephemeral topic)."""
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        directory: Path | None,
+        inspected: tuple[Inspected, InspectedJournal] | None = None,
+    ) -> None:
+        """Open a topic, new or from what `directory` holds (None: an ephemeral topic). Raises OSError.
+
+        `inspected` is what is in the directory, if that is known.
+        """
         options = services.options
         self.name = name
         self.ephemeral = is_ephemeral(name)
@@ -77,15 +91,17 @@ class Topic(Committer):
             options.retention_bytes,
             options.retention_time,
         )
-        self.log = TopicLog(directory, limits, services.node.lease, services.node.floor)
+        found, found_journal = inspected or (None, None)
+        self.log = TopicLog(directory, limits, services.node.lease, services.node.floor, found)
         published = partial(services.turn.published, self)
         self.intake = Intake(self.log.writer, published, self.commit, LARGE, TOO_MUCH)
         self.intake.open = not self.ephemeral
         try:
-            self.journal = Journal(directory)
+            self.journal = Journal(directory, found_journal)
         except OSError:
             self.log.close(sync=False)
             raise
+        self._tell_damage()
         self.pumped = self.log.end
         known = self.journal.state.epoch
         self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
@@ -99,20 +115,24 @@ class Topic(Committer):
         stands = max(self.log.first, min(stands, self.log.end))
         if paused or not names:
             self.pumped = stands
-        if self.journal.damaged:
-            logger.error("topic %s: the journal does not read: all that is in the log comes again", self.name)
-            self.broken(f"the journal of topic {self.name} does not read")
         deferred = {each.position: each for each in [*state.deferred, *self.log.recovered]}
-        deferred = {position: each for position, each in deferred.items() if position < self.log.end}
+        deferred = {
+            position: each
+            for position, each in deferred.items()
+            if position < self.log.end and position not in self.log.lost
+        }
         self._held += [each for each in deferred.values() if each.position >= self.pumped]
         for name in names:
             known = state.channels.get(name)
             # A channel that the journal does not know gets too much rather than too little.
             channel = self._new_channel(name, known.position if known else min(stands, self.pumped))
             if known is None:
+                self._pass_lost(channel, channel.cursor.position, self.pumped)
                 continue
             for each in deferred.values():
                 self._restore_deferred(known, each)
+            for start, end in self.log.gaps(known.position):
+                known.finish(start, min(end, self.pumped))
             known.settle(self.log.end)
             known.position = max(known.position, self.log.first)
             channel.restore(known, now)
@@ -250,7 +270,8 @@ class Topic(Committer):
 
     @property
     def depth(self) -> int:
-        return self.log.end - self.pumped
+        depth = self.log.end - self.pumped
+        return depth - self.log.lost.count_from(self.pumped) if self.log.lost else depth
 
     @property
     def backend_depth(self) -> int:
@@ -260,15 +281,19 @@ class Topic(Committer):
         """Pass everything on to the channels, if there are any and nothing holds the topic back."""
         if self.paused or self.starting or not self.channels:
             return
-        number = self.log.end - self.pumped
+        before, self.pumped = self.pumped, self.log.end
+        number = self.pumped - before
         if not number:
             return
-        self.pumped = self.log.end
+        if self.log.lost:
+            number -= self.log.lost.count_from(before)
         held = list(self._held)
         self._held.clear()
         durable = False
         for channel in self.channels.values():
             channel.message_count += number
+            if self.log.lost:
+                self._pass_lost(channel, before, self.pumped)
             if held:
                 channel.hold_back(held)
             durable = durable or not channel.ephemeral
@@ -296,6 +321,11 @@ class Topic(Committer):
         self._next_number += 1
         self.channels[name] = channel
         return channel
+
+    def _pass_lost(self, channel: Channel, start: int, end: int) -> None:
+        """What was lost of [start, end) is finished for the channel: it owes nothing that nobody has."""
+        for first, stop in self.log.gaps(start):
+            channel.pass_over(first, min(stop, end))
 
     def delete_channel(self, name: str) -> None:
         """Raises KeyError if there is none of this name."""
@@ -346,10 +376,12 @@ class Topic(Committer):
     def index_for(self, channel: Channel, segment: Segment) -> None:
         """Have an old file looked into, so that the channel can go on."""
 
-        def indexed(error: OSError | None) -> None:
+        def indexed(error: Exception | None) -> None:
+            if isinstance(error, LogDamaged):
+                self.leave_out(error)
             if channel.exiting:
                 return
-            if error is not None:
+            if isinstance(error, OSError):
                 channel.cannot_read(error, self._services.turn.monotonic())
             self._services.turn.ready(channel)
 
@@ -402,6 +434,67 @@ class Topic(Committer):
         """This part is as it should be again, or gone."""
         if not self.exiting:  # else all of it is gone, and another may have its name
             self._services.healthy((self.name, *what))
+
+    # ---- damage
+
+    def _tell_damage(self) -> None:
+        """Tell what was found wrong with the files when they were opened, and what is so still."""
+        log, journal = self.log, self.journal
+        for path, size in [*([log.cut] if log.cut is not None else []), *journal.torn]:
+            logger.warning(
+                "TOPIC(%s): cut off %d bytes at the end of %s: a torn write", self.name, size, path
+            )
+        for record in [*log.found, *journal.found]:
+            logger.error("TOPIC(%s): %s", self.name, record)
+        if journal.damaged:
+            logger.error(
+                "TOPIC(%s): the journal does not read: all that is in the log comes again", self.name
+            )
+        for record in self.damage:
+            if record not in log.found and record not in journal.found:
+                logger.warning("TOPIC(%s): not acknowledged: %s", self.name, record)
+            self._tell_lost(record)
+
+    def _tell_lost(self, record: Record) -> None:
+        self.broken(f"topic {self.name}: {record}", "damage", record.path.name)
+
+    @property
+    def damage(self) -> list[Record]:
+        """What was damaged, and nobody has acknowledged."""
+        return [*self.log.records, *self.journal.records]
+
+    def acknowledge(self) -> list[Record]:
+        """An operator has seen the damage: it is told no more. For a thread. Raises OSError."""
+        return [acknowledge(record) for record in self.damage]
+
+    def acknowledged(self, records: Sequence[Record]) -> None:
+        """These are, and the disk knows."""
+        names = {record.path.stem for record in records}
+        for known in (self.log.records, self.journal.records):
+            for record in [each for each in known if each.path.stem in names]:
+                known.remove(record)
+                self.works("damage", record.path.name)
+
+    def leave_out(self, error: LogDamaged) -> None:
+        """A segment is damaged, and the damage is kept aside: go on without it."""
+        segment = error.part
+        assert isinstance(segment, Segment)
+        for record in self.log.leave_out(segment):
+            if not record.acknowledged:
+                logger.error("TOPIC(%s): %s", self.name, record)
+                self._tell_lost(record)
+            for channel in self.channels.values():
+                channel.lose(*record.lost)
+        self.works("segment", str(segment.path))
+
+    def suspect(self, error: LogCorrupt) -> Segment | None:
+        """Have a segment verified that does not read as it was written; None if that would not help."""
+        try:
+            segment = self.log.suspect(error)
+        except OSError:
+            segment = None
+        self.broken(str(error), "segment", error.segment)
+        return segment
 
     # ---- the files
 
@@ -491,7 +584,6 @@ class Topic(Committer):
             if segments:
                 for segment in segments:
                     segment.close()
-                    self.works("segment", str(segment.path))
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()

@@ -139,7 +139,8 @@ class _SpanReader:
         if self._fetching.fail_on_data_loss:
             raise lost
         logger.warning("%s", lost)
-        first = error.details.get("first")
+        # behind what was damaged, or where the log begins by now
+        first = error.details.get("following", error.details.get("first"))
         if error.message == "POSITION_GONE" and isinstance(first, int) and first > self._at:
             self._at = min(first, self._span.end)
         else:
@@ -151,6 +152,8 @@ def data_lost(span: Span, bounds: dict[str, object]) -> DataLost:
     wanted = f"[{span.start}, {span.end})" if span.start < span.end else f"{span.start}"
     there = f"[{bounds.get('first', '?')}, {bounds.get('next', '?')})" if "first" in bounds else "nothing"
     epoch = bounds.get("epoch")
+    if "following" in bounds:
+        there += f" without [{span.start}, {bounds['following']}), which was damaged,"
     another = f" in another log ({epoch}, not {span.epoch})" if epoch not in (None, span.epoch) else ""
     return DataLost(
         f"topic {span.topic!r} at nsqd {span.nsqd}: offsets {wanted} are to be read, "

@@ -1,0 +1,157 @@
+"""Damaged bytes that were put aside: what is known of them is in the names of the files that hold them.
+
+    00000000000000000000.log.4711+512.10-15.bad   512 bytes from offset 4711 of that segment, which held the
+                                                  positions from 10 up to (not including) 15
+    journal.000007.120+33.bad                     33 bytes from offset 120 of that journal
+    ….acknowledged                                the same, and an operator has seen it
+
+A record is written before anything else is done about the damage, and is synced. None is ever overwritten or
+deleted here. The file that was damaged is left as it is: its records say which parts of it to leave out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+BAD, ACKNOWLEDGED = ".bad", ".acknowledged"
+_TEMPORARY = ".bad.tmp"
+_PIECE = 1 << 20
+_NAME = re.compile(
+    r"(?P<file>.+)\.(?P<offset>\d+)\+(?P<length>\d+)(?:\.(?P<first>\d+)-(?P<end>\d+))?(?:\.n\d+)?"
+    r"(?P<state>\.bad|\.acknowledged)"
+)
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that do not read as they were written; of a segment, the positions lost with them."""
+
+    offset: int
+    length: int
+    first: int | None = None
+    end: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """A file that keeps damaged bytes."""
+
+    path: Path
+    file: str  # the name of the one that was damaged
+    damage: Damage
+    acknowledged: bool
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """The positions that were lost, as a half-open range."""
+        return self.damage.first or 0, self.damage.end or 0
+
+    def __str__(self) -> str:
+        _, length, first, end = self.damage
+        at = f"{length} bytes at offset {self.damage.offset} of {self.path.with_name(self.file)} are damaged"
+        if not length:
+            at = f"bytes are missing at offset {self.damage.offset} of {self.path.with_name(self.file)}"
+        if first is None or end is None:
+            return f"{at}, kept in {self.path.name}"
+        what = f"lost positions {first} to {end - 1}" if end > first else "no position is lost"
+        return f"{what}: {at}, kept in {self.path.name}"
+
+
+def records(directory: Path) -> list[Record]:
+    """All records of a directory, by name."""
+    found = []
+    for name in sorted(os.listdir(directory)) if directory.is_dir() else []:
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            first, end = match["first"], match["end"]
+            damage = Damage(
+                int(match["offset"]),
+                int(match["length"]),
+                None if first is None else int(first),
+                None if end is None else int(end),
+            )
+            found.append(Record(directory / name, match["file"], damage, match["state"] == ACKNOWLEDGED))
+    return found
+
+
+def keep(path: Path, damage: Damage, aside: Path | None = None) -> tuple[Record, bool]:
+    """Put damaged bytes of a file aside, unless that was done before: the record, and whether it is new.
+
+    It is on the disk when this returns. `aside` is where it goes and what it is called after, if not `path`.
+    Raises OSError, and nothing has changed.
+    """
+    aside = path if aside is None else aside
+    positions = "" if damage.first is None else f".{damage.first}-{damage.end}"
+    stem = f"{aside.name}.{damage.offset}+{damage.length}{positions}"
+    directory = aside.parent
+    with open(path, "rb", buffering=0) as source:
+        for number in range(1 << 16):
+            name = stem if not number else f"{stem}.n{number}"
+            for state in (BAD, ACKNOWLEDGED):
+                known = directory / (name + state)
+                if known.exists() and _same(source.fileno(), damage, known):
+                    return Record(known, aside.name, damage, state == ACKNOWLEDGED), False
+            if not any((directory / (name + state)).exists() for state in (BAD, ACKNOWLEDGED)):
+                break
+        kept = directory / (name + BAD)
+        temporary = directory / f"{name}.{os.urandom(4).hex()}{_TEMPORARY}"
+        try:
+            with open(temporary, "xb", buffering=0) as target:
+                os.fchmod(target.fileno(), 0o600)
+                for piece in _pieces(source.fileno(), damage):
+                    view = memoryview(piece)
+                    while view:
+                        view = view[target.write(view) :]
+                os.fsync(target.fileno())
+            os.rename(temporary, kept)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    _sync(directory)
+    return Record(kept, aside.name, damage, False), True
+
+
+def acknowledge(record: Record) -> Record:
+    """Let a restart know that an operator has seen it. Raises OSError."""
+    if record.acknowledged:
+        return record
+    path = record.path.with_name(record.path.name[: -len(BAD)] + ACKNOWLEDGED)
+    os.rename(record.path, path)
+    _sync(path.parent)
+    return Record(path, record.file, record.damage, True)
+
+
+def tidy(directory: Path) -> None:
+    """Delete what a crash has left of a record that was being written. Raises OSError."""
+    for leftover in directory.glob("*" + _TEMPORARY):
+        leftover.unlink(missing_ok=True)
+
+
+def _pieces(fd: int, damage: Damage) -> Iterator[bytes]:
+    at, end = damage.offset, damage.offset + damage.length
+    while at < end:
+        piece = os.pread(fd, min(_PIECE, end - at), at)
+        if not piece:
+            return
+        yield piece
+        at += len(piece)
+
+
+def _same(fd: int, damage: Damage, known: Path) -> bool:
+    with open(known, "rb", buffering=0) as file:
+        for piece in _pieces(fd, damage):
+            if file.read(len(piece)) != piece:
+                return False
+        return not file.read(1)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,274 @@
+"""What of a segment's file is whole: runs of batches, and the damage between them. Nothing is changed.
+
+A batch whose magic, length, position or CRC is wrong is damaged. Where the next one begins is told by two
+witnesses: the length in the damaged header, and the sizes of its frames, walked from one to the next. Only
+where both fail is the file searched for the magic. Bodies are what clients have sent: one may hold the bytes
+of a whole batch, CRC and all. So a batch that is merely found must have a position that can follow, and of
+several the one counts that follows the damaged header's own count and from which whole batches reach to the
+end of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nsquark import kernel
+from nsquark.errors import UnknownVersion
+
+from .damage import Damage
+
+MAGIC = b"NQB1"
+_PREFIX = MAGIC[:3]
+HEADER = struct.Struct(">4sIIIQQqq")
+_FRAME = struct.Struct(">IIqH16s")
+_MAX_JUMP = 1 << 32  # positions that a single file can lose: it would have 140 GB
+_SEARCHED = 16  # times what is left of a file, in bytes that a search may check before it gives up
+
+
+@dataclass(slots=True)
+class Piece:
+    """Whole batches that follow each other: the bytes [start, stop) and the positions [base, end)."""
+
+    start: int
+    base: int
+    stop: int
+    end: int
+    marks: list[tuple[int, int]] = field(default_factory=list)  # (position, offset) of some batches
+
+
+@dataclass(slots=True)
+class Survey:
+    pieces: list[Piece]
+    damages: list[Damage]
+    deferred: list[kernel.Batch]
+    whole: int  # where the last whole batch ends: whatever is behind it is not whole
+    end: int  # the position behind it
+    exhausted: bool = False  # there may be whole batches behind it: the search has given up
+
+
+class _Head(NamedTuple):
+    magic: bytes
+    crc: int
+    length: int
+    messages: int
+    position: int
+    first_id: int
+    time: int
+    due: int
+
+
+class _Found(NamedTuple):
+    """A whole batch."""
+
+    offset: int
+    length: int
+    position: int
+    messages: int
+
+
+def survey(
+    fd: int, name: str, start: int, size: int, base: int, bound: int | None, window: int, stride: int
+) -> Survey:
+    """Walk the bytes [start, size) of a file, which begin with position `base`, and check all of them.
+
+    Positions are below `bound`, which is where the next file begins; None for the newest. Raises OSError, and
+    UnknownVersion where a batch of another version begins.
+    """
+    return _Walk(fd, name, size, bound, window, stride).run(start, base)
+
+
+class _Walk:
+    def __init__(self, fd: int, name: str, size: int, bound: int | None, window: int, stride: int) -> None:
+        self._fd = fd
+        self._name = name
+        self._size = size
+        self._bound = bound
+        self._window = window
+        self._stride = stride
+        self._allowance = 0  # bytes that a search may still check
+        self.exhausted = False  # a search has given up before the end of the file
+
+    def run(self, start: int, base: int) -> Survey:
+        piece = Piece(start, base, start, base)
+        found = Survey([], [], [], start, base)
+        while True:
+            self._walk(piece, found)
+            found.whole, found.end = piece.stop, piece.end
+            if piece.stop > piece.start:
+                found.pieces.append(piece)
+            if piece.stop >= self._size:
+                return found
+            following = self._following(piece.stop, piece.end)
+            if following is None:
+                found.exhausted = self.exhausted
+                return found
+            found.damages.append(
+                Damage(piece.stop, following.offset - piece.stop, piece.end, following.position)
+            )
+            piece = Piece(following.offset, following.position, following.offset, following.position)
+
+    def _walk(self, piece: Piece, found: Survey) -> None:
+        """Go on over whole batches to the first that is not, or does not follow."""
+        window = self._window
+        while piece.stop < self._size:
+            data = self._read(piece.stop, window)
+            stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), True, self._stride)
+            if marks and marks[0][3] != piece.end:
+                return
+            if last is not None and not self._fits(last[3], last[2]):  # one by one, up to where they do
+                stop, needed, marks, last = kernel.scan_batches(data, 0, marks[0][1], True, self._stride)
+                if last is None or not self._fits(last[3], last[2]):
+                    return
+            for mark in marks:
+                piece.marks.append((mark[3], piece.stop + mark[0]))
+                if mark[6]:
+                    found.deferred.append(mark)
+            if last is not None:
+                piece.end = last[3] + last[2]
+            piece.stop += stop
+            if not needed or piece.stop + needed > self._size or not data:
+                return
+            window = max(self._window, needed)
+
+    def _fits(self, position: int, count: int) -> bool:
+        return self._bound is None or position + count <= self._bound
+
+    # ---- behind damage
+
+    def _following(self, offset: int, expected: int) -> _Found | None:
+        """The batch with which the log goes on behind what is damaged at `offset`; None if there is none.
+
+        `expected` is the position that the damaged batch would have.
+        """
+        self._check_version(offset)
+        head = self._head(offset)
+        if head is None:
+            return None
+        here = self._whole_at(offset, expected)
+        if here is not None:  # a whole batch: something before it is missing
+            return here
+        # What the damaged header says of itself, where that is what was expected of it.
+        intact = head.position == expected and 0 < head.messages <= head.length // 34
+        exact = expected + head.messages if intact else None
+        least = expected + 1 if intact or head.magic == MAGIC else expected
+        by_length = offset + head.length if head.length >= HEADER.size + 34 else -1
+        by_frames, torn = self._walk_frames(offset + HEADER.size)
+        told = []
+        for each in dict.fromkeys((by_frames, by_length)):
+            if offset < each < self._size:
+                self._check_version(each)
+                batch = self._whole_at(each, least)
+                if batch is not None:
+                    told.append(batch)
+        if told:
+            return self._best(told, exact)
+        if by_length == by_frames == self._size:
+            return None  # it was the last, and nothing is behind it
+        # The last batch, or one whose write was cut short: what is found in there is in a body, unless whole
+        # batches go on from it to the end of the file, to the byte.
+        last = intact and (by_length == self._size or (torn and by_length > self._size))
+        limit = offset + 2 * head.length + self._window
+        found = self._search(offset, least, limit if intact else offset)
+        if last and exact is not None:
+            found = [each for each in found if each.position >= exact and self._reaches_end(each)]
+        return self._best(found, exact)
+
+    def _best(self, found: list[_Found], exact: int | None) -> _Found | None:
+        """The one that follows exactly and goes on to the end, or comes nearest to that."""
+        following = [each for each in found if each.position == exact] or found[:1]
+        if len(following) < 2:
+            return following[0] if following else None
+        return min(following, key=lambda each: not self._reaches_end(each))
+
+    def _walk_frames(self, at: int) -> tuple[int, bool]:
+        """Where these frames end, at what is none; and whether the last of them goes beyond the file."""
+        data, start = b"", at
+        while True:
+            if at + _FRAME.size > start + len(data):
+                data, start = self._read(at, self._window), at
+            if len(data) < at - start + _FRAME.size:
+                return at, self._size > at
+            size, kind, _, _, _ = _FRAME.unpack_from(data, at - start)
+            if kind != 2 or size < 30:
+                return at, False
+            if at + 4 + size > self._size:
+                return at, True
+            at += 4 + size
+
+    def _search(self, offset: int, least: int, limit: int) -> list[_Found]:
+        """The first whole batch behind `offset`, and the others up to `limit`, one of each run of them."""
+        self._allowance = max(_SEARCHED * (self._size - offset), self._window)
+        found: list[_Found] = []
+        for batch in self._candidates(offset + 1, least):
+            found.append(batch)
+            if batch.offset > limit:
+                break
+        self.exhausted = self.exhausted or (not found and self._allowance <= 0)
+        return found
+
+    def _candidates(self, at: int, least: int) -> Iterator[_Found]:
+        while at < self._size and self._allowance > 0:
+            data = self._read(at, self._window)
+            jump = at + max(1, len(data) - len(MAGIC) + 1)
+            found = data.find(MAGIC)
+            while found >= 0 and self._allowance > 0:
+                batch = self._whole_at(at + found, least)
+                begin = found + 1
+                if batch is not None:
+                    yield batch
+                    end = self._run_end(batch)  # not to be looked at again
+                    begin, jump = end - at, max(jump, end)
+                found = data.find(MAGIC, begin) if begin < len(data) else -1
+            at = jump
+
+    def _run_end(self, batch: _Found) -> int:
+        """Where the whole batches end that follow each other from this one on."""
+        piece = Piece(batch.offset, batch.position, batch.offset, batch.position)
+        self._walk(piece, Survey([], [], [], 0, 0))
+        self._allowance -= piece.stop - piece.start
+        return piece.stop
+
+    def _reaches_end(self, batch: _Found) -> bool:
+        return self._run_end(batch) >= self._size
+
+    def _head(self, offset: int) -> _Head | None:
+        data = self._read(offset, HEADER.size)
+        return _Head(*HEADER.unpack(data)) if len(data) == HEADER.size else None
+
+    def _whole_at(self, offset: int, least: int) -> _Found | None:
+        """The batch that begins there, if every byte of it is right and its position can follow."""
+        head = self._head(offset)
+        self._allowance -= HEADER.size
+        if head is None or head.magic != MAGIC or head.length < HEADER.size + 34:
+            return None
+        if not 0 < head.messages <= head.length // 34 or offset + head.length > self._size:
+            return None
+        most = least + _MAX_JUMP if self._bound is None else self._bound - head.messages
+        if not least <= head.position <= most:
+            return None
+        self._allowance -= head.length
+        data = self._read(offset, head.length)
+        if len(data) < head.length or kernel.crc32c(data, 8, head.length) != head.crc:
+            return None
+        frames = kernel.frame_ends(memoryview(data)[HEADER.size :])
+        if len(frames) != head.messages or frames[-1] != head.length - HEADER.size:
+            return None
+        return _Found(offset, head.length, head.position, head.messages)
+
+    def _check_version(self, offset: int) -> None:
+        magic = self._read(offset, len(MAGIC))
+        check_magic(self._name, offset, magic)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
+
+
+def check_magic(name: str, offset: int, magic: bytes) -> None:
+    """Raises UnknownVersion if this is how a batch of another version begins."""
+    if magic[:3] == _PREFIX and magic[3:4].isdigit() and magic != MAGIC:
+        shown = magic.decode("ascii")
+        raise UnknownVersion(name, f"has a batch of format {shown} at offset {offset}, not {MAGIC.decode()}")
