@@ -29,9 +29,11 @@ def segments(path: Path) -> list[Path]:
 
 
 def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
+    with path.open("r+b") as file:  # in place: a process may be reading it
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
 
 
 async def filled(path: Path, *flags: str) -> None:
@@ -113,6 +115,7 @@ async def test_a_damaged_old_segment_costs_one_batch(tmp_path: Path, at_run_time
         flip(victim, batch.offset + 60)
     with Nsqd(tmp_path, *flags).start() as nsqd:
         if at_run_time:
+            assert (await nsqd.http("GET", "/ping"))[0] == 200  # it has loaded
             flip(victim, batch.offset + 60)
         assert await delivered(nsqd, 19) == BODIES[:position] + BODIES[position + 1 :]
         assert f"lost positions {position} to {position}" in nsqd.wait_for_line("ERROR: TOPIC")

@@ -11,6 +11,7 @@ end of the file.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ HEADER = struct.Struct(">4sIIIQQqq")
 _FRAME = struct.Struct(">IIqH16s")
 _MAX_JUMP = 1 << 32  # positions that a single file can lose: it would have 140 GB
 _SEARCHED = 16  # times what is left of a file, in bytes that a search may check before it gives up
+_GLANCE = 1024  # bytes that a look at a header counts for in that
 
 
 @dataclass(slots=True)
@@ -211,18 +213,21 @@ class _Walk:
         return found
 
     def _candidates(self, at: int, least: int) -> Iterator[_Found]:
+        most = least + _MAX_JUMP if self._bound is None else self._bound
+        plausible = _header_between(least, max(least, most))
         while at < self._size and self._allowance > 0:
             data = self._read(at, self._window)
-            jump = at + max(1, len(data) - len(MAGIC) + 1)
-            found = data.find(MAGIC)
-            while found >= 0 and self._allowance > 0:
-                batch = self._whole_at(at + found, least)
-                begin = found + 1
+            jump = at + max(1, len(data) - HEADER.size + 1)
+            match = plausible.search(data)
+            while match is not None and self._allowance > 0:
+                self._allowance -= _GLANCE
+                batch = self._whole_at(at + match.start(), least)
+                begin = match.start() + 1
                 if batch is not None:
                     yield batch
                     end = self._run_end(batch)  # not to be looked at again
                     begin, jump = end - at, max(jump, end)
-                found = data.find(MAGIC, begin) if begin < len(data) else -1
+                match = plausible.search(data, begin) if begin < len(data) else None
             at = jump
 
     def _run_end(self, batch: _Found) -> int:
@@ -242,7 +247,6 @@ class _Walk:
     def _whole_at(self, offset: int, least: int) -> _Found | None:
         """The batch that begins there, if every byte of it is right and its position can follow."""
         head = self._head(offset)
-        self._allowance -= HEADER.size
         if head is None or head.magic != MAGIC or head.length < HEADER.size + 34:
             return None
         if not 0 < head.messages <= head.length // 34 or offset + head.length > self._size:
@@ -265,6 +269,16 @@ class _Walk:
 
     def _read(self, offset: int, size: int) -> bytes:
         return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
+
+
+def _header_between(least: int, most: int) -> re.Pattern[bytes]:
+    """The magic, and the leading bytes of a position that these two have in common.
+
+    A body may be full of magics; this leaves few of them to look at one by one.
+    """
+    low, high = least.to_bytes(8, "big"), most.to_bytes(8, "big")
+    same = next((at for at in range(8) if low[at] != high[at]), 8)
+    return re.compile(re.escape(MAGIC) + b".{12}" + re.escape(low[:same]), re.DOTALL)
 
 
 def check_magic(name: str, offset: int, magic: bytes) -> None:
