@@ -3,7 +3,7 @@
 from nsquark.kernel import Run
 
 from .cursor import Cursor
-from .journal import ChannelState, Journal, JournalState, replace
+from .journal import ChannelState, Journal, JournalState, replace_journal
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
 from .segment import NotIndexed, Segment
@@ -27,5 +27,5 @@ __all__ = [
     "TimeSearch",
     "TopicLog",
     "read_messages",
-    "replace",
+    "replace_journal",
 ]

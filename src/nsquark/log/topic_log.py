@@ -22,7 +22,7 @@ from nsquark import kernel
 
 from .ranges import Ranges
 from .segment import SUFFIX, Segment
-from .syncing import LogSync, Owed, remove_copies
+from .syncing import LogSync, Owed, take_up
 
 TAIL_BYTES = 8 << 20
 ROLL_WHEN_CONSUMED = 1 << 20
@@ -74,7 +74,7 @@ class TopicLog(kernel.LogEnd):
 
     def _recover(self, directory: Path, floor: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        remove_copies(directory)
+        doubted = take_up(directory)
         bases = sorted(int(path.stem) for path in directory.glob("*" + SUFFIX) if path.stem.isdigit())
         for base, following in zip(bases, [*bases[1:], None], strict=False):
             segment = Segment(directory, base)
@@ -93,7 +93,11 @@ class TopicLog(kernel.LogEnd):
             self.segments.append(segment)
         self.first, self.end = self.segments[0].base, self.segments[-1].end
         # The process that has written the newest may have been killed before it could sync it.
-        self._owed.append(Owed(self.segments[-1], self.segments[-1].base))
+        self._owed = [
+            Owed(segment, segment.base, failed=segment.base in doubted)
+            for segment in self.segments
+            if segment.base in doubted or segment is self.segments[-1]
+        ]
         self._count_unsynced()
 
     def _create(self, directory: Path, base: int) -> tuple[Segment, int]:
@@ -237,7 +241,8 @@ class TopicLog(kernel.LogEnd):
             if newest.segment.size:
                 self._roll()  # nothing may be added to what is copied
             else:
-                newest.failed = False
+                newest.failed = False  # there is nothing in it
+                newest.forget()
         fd = os.dup(self.fd)
         sync = LogSync(self.directory, self._owed)
         for owed in self._owed[:-1]:
@@ -259,15 +264,13 @@ class TopicLog(kernel.LogEnd):
             self._syncs.remove(sync)
             for owed, _, position in sync.files:
                 if owed not in sync.synced:
-                    owed.failed = True
+                    owed.fail()
                 elif not owed.failed:
                     owed.synced = max(owed.synced, position)
             for owed, _ in sync.copies:
                 owed.copying = False
                 if owed in sync.synced:
-                    owed.failed = False
-                    owed.synced = owed.segment.end
-                    owed.segment.close()  # whoever reads on opens the copy
+                    owed.mend()
             for owed in sync.owed:
                 # a copy has taken the place of a file that the folder knew
                 owed.in_folder = sync.in_folder or (owed.in_folder and not sync.copies)
@@ -343,6 +346,8 @@ class TopicLog(kernel.LogEnd):
         if gone:
             for owed in [each for each in self._owed if each.segment in gone]:
                 owed.drop()
+                if owed.failed:
+                    owed.forget()
                 self._owed.remove(owed)
             self._count_unsynced()
         self.first = self.segments[0].base
@@ -381,6 +386,7 @@ class TopicLog(kernel.LogEnd):
         finally:
             for owed in self._owed:
                 owed.drop()
+            self._syncs.clear()  # what comes of them is of no use to anybody
             if self.fd >= 0:
                 os.close(self.fd)
                 self.fd = -1
