@@ -262,6 +262,28 @@ def test_what_a_killed_process_left_is_synced_before_it_is_called_so(tmp_path: P
     log.close()
 
 
+def test_what_a_killed_process_could_not_sync_is_written_again_by_the_next(
+    tmp_path: Path, disk: Disk
+) -> None:
+    path = tmp_path / "t"
+    log, model = filled(path, 4, max_bytes_per_file=3 * ONE)
+    disk.refuses = lambda path: path.endswith(".log")
+    assert attempt(log) is not None
+    log.close(sync=False)
+    disk.refuses = lambda path: False
+    log = opened(path)  # to which the kernel shows the same pages
+    model.publish(log, [(0, [b"next"])])
+    assert (synced(log), log.failing) == (0, True)
+    assert attempt(log) is None
+    assert (synced(log), log.failing) == (5, False)
+    assert after_power_cut(disk, path, tmp_path / "cut") == model.frames
+    assert not list(path.glob("*" + syncing.DOUBT))
+    log.close()
+    log = opened(path)
+    assert not log.failing
+    log.close()
+
+
 def test_closing_writes_again_what_could_not_be_synced(tmp_path: Path, disk: Disk) -> None:
     path = tmp_path / "t"
     log, model = filled(path, 3)

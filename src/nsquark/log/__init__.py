@@ -4,7 +4,7 @@ from nsquark.kernel import Run
 
 from .cursor import Cursor
 from .damage import Damage, Record, acknowledge, keep, records
-from .journal import ChannelState, InspectedJournal, Journal, JournalState, inspect_journal, replace
+from .journal import ChannelState, InspectedJournal, Journal, JournalState, inspect_journal, replace_journal
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
 from .segment import NotIndexed, Segment
@@ -37,5 +37,5 @@ __all__ = [
     "keep",
     "read_messages",
     "records",
-    "replace",
+    "replace_journal",
 ]

@@ -369,8 +369,8 @@ class Journal(kernel.Records):
     def rewrite(self) -> tuple[int, list[Path]]:
         """Begin a new file with the snapshot gathered since `begin`.
 
-        Returns a descriptor and the files it replaces for `replace`, in a thread: until the new file is on
-        the disk, the old one stands behind it. Raises OSError, and the old file is written on.
+        Returns a descriptor and the files it replaces for `replace_journal`, in a thread: until the new file
+        is on the disk, the old one stands behind it. Raises OSError, and the old file is written on.
         """
         block = self.block()
         if self.directory is None:
@@ -428,7 +428,7 @@ class Journal(kernel.Records):
                 os.close(fd)
 
 
-def replace(fd: int, path: Path, stale: Sequence[Path]) -> None:
+def replace_journal(fd: int, path: Path, stale: Sequence[Path]) -> None:
     """Sync and close a new journal, which lies at `path`; only then delete those it replaces. Raises OSError.
 
     May run in any thread.

@@ -10,6 +10,9 @@ failed is therefore written again: copied into a new file that is synced and the
 
 The copy has the same bytes at the same offsets, so positions, indexes and cursors stay as they are, and there
 is one file of each name before, during and after it: a crash at any moment leaves one of the two.
+
+Until then an empty `.doubt` beside the segment tells the next process, should this one be killed: the kernel
+would show it the same pages and say no more about them. A power cut may take that file, and takes the pages.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from nsquark import kernel
 from .segment import Segment
 
 COPY = ".new"
+DOUBT = ".doubt"
 WINDOW = 1 << 20
 _NO_MARKS = 1 << 62
 
@@ -43,6 +47,27 @@ class Owed:
     @property
     def settled(self) -> bool:
         return self.in_folder and not self.failed and self.synced >= self.segment.end
+
+    def fail(self) -> None:
+        """Trust no fsync of this file any more."""
+        self.failed = True
+        with contextlib.suppress(OSError):
+            os.close(os.open(self._doubt, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def mend(self) -> None:
+        """It has been copied."""
+        self.failed = False
+        self.synced = self.segment.end
+        self.segment.close()  # whoever reads on opens the copy
+        self.forget()
+
+    def forget(self) -> None:
+        with contextlib.suppress(OSError):
+            self._doubt.unlink(missing_ok=True)
+
+    @property
+    def _doubt(self) -> Path:
+        return self.segment.path.with_suffix(DOUBT)
 
     def drop(self) -> None:
         if self.fd >= 0:
@@ -179,10 +204,11 @@ def _pieces(
                 offset += gap
 
 
-def remove_copies(directory: Path) -> None:
-    """Delete the copies that a crash has left unfinished: the file of the same name is still there."""
+def take_up(directory: Path) -> set[int]:
+    """Delete the copies that a crash has left unfinished; returns the segments whose fsync has failed."""
     for path in directory.glob("*" + COPY):
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # the file of the same name is still there
+    return {int(path.stem) for path in directory.glob("*" + DOUBT) if path.stem.isdigit()}
 
 
 def write_all(fd: int, data: kernel.Buffer) -> None:

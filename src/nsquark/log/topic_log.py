@@ -25,7 +25,7 @@ from .damage import Damage, Record, keep, records, tidy
 from .ranges import Ranges
 from .recovery import MAGIC, Survey, check_magic
 from .segment import SUFFIX, Segment
-from .syncing import LogSync, Owed, remove_copies
+from .syncing import LogSync, Owed, take_up
 
 TAIL_BYTES = 8 << 20
 ROLL_WHEN_CONSUMED = 1 << 20
@@ -120,7 +120,7 @@ class TopicLog(kernel.LogEnd):
     def _recover(self, directory: Path, floor: int, inspected: Inspected | None) -> None:
         files, newest, known = inspect(directory) if inspected is None else inspected
         directory.mkdir(parents=True, exist_ok=True)
-        remove_copies(directory)
+        doubted = take_up(directory)
         tidy(directory)
         self.records = [each for each in known if not each.acknowledged and each.damage.first is not None]
         for (base, size, modified), following in zip(files, [*files[1:], None], strict=False):
@@ -141,7 +141,12 @@ class TopicLog(kernel.LogEnd):
         last = self.segments[-1]
         self.first, self.end = self.segments[0].file_base, last.end
         # The process that has written the newest may have been killed before it could sync it.
-        self._owed.append(Owed(last, last.file_base))
+        parts = {segment.path: segment for segment in self.segments}  # of each file, the last
+        self._owed = [
+            Owed(segment, segment.file_base, failed=segment.file_base in doubted)
+            for segment in parts.values()
+            if segment.file_base in doubted or segment is last
+        ]
         self._count_unsynced()
 
     def _take_up(self, segment: Segment, found: Survey) -> list[Segment]:
@@ -371,7 +376,8 @@ class TopicLog(kernel.LogEnd):
             if newest.segment.size:
                 self._roll()  # nothing may be added to what is copied
             else:
-                newest.failed = False
+                newest.failed = False  # there is nothing in it
+                newest.forget()
         fd = os.dup(self.fd)
         sync = LogSync(self.directory, self._owed)
         for owed in self._owed[:-1]:
@@ -393,16 +399,14 @@ class TopicLog(kernel.LogEnd):
             self._syncs.remove(sync)
             for owed, _, position in sync.files:
                 if owed not in sync.synced:
-                    owed.failed = True
+                    owed.fail()
                 elif not owed.failed:
                     owed.synced = max(owed.synced, position)
             for owed, _ in sync.copies:
                 owed.copying = False
                 if owed in sync.synced:
-                    owed.failed = False
-                    owed.synced = owed.segment.end
-                    owed.segment.close()  # whoever reads on opens the copy
-                    for segment in self.segments:  # and looks whether anything of it was lost
+                    owed.mend()
+                    for segment in self.segments:  # readers look whether anything of it was lost
                         if segment.path == owed.segment.path:
                             segment.verified = False
             for owed in sync.owed:
@@ -488,6 +492,8 @@ class TopicLog(kernel.LogEnd):
         """Files that are deleted need not be synced."""
         for owed in [each for each in self._owed if each.segment.path in deleted]:
             owed.drop()
+            if owed.failed:
+                owed.forget()
             self._owed.remove(owed)
         self._count_unsynced()
 
@@ -529,6 +535,7 @@ class TopicLog(kernel.LogEnd):
         finally:
             for owed in self._owed:
                 owed.drop()
+            self._syncs.clear()  # what comes of them is of no use to anybody
             if self.fd >= 0:
                 os.close(self.fd)
                 self.fd = -1

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark.kernel import Receipt
-from nsquark.log import LogSync, replace
+from nsquark.log import LogSync, replace_journal
 
 from .histogram import Histogram
 
@@ -171,7 +171,7 @@ class Syncer:
         def work() -> None:
             failure = None
             try:
-                replace(fd, path, stale)
+                replace_journal(fd, path, stale)
             except OSError as error:
                 failure = error
             self._tell(partial(done, failure))

@@ -29,7 +29,7 @@ from nsquark.log import (
     Segment,
     TopicLog,
     acknowledge,
-    replace,
+    replace_journal,
 )
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
@@ -616,7 +616,7 @@ class Topic(Committer):
             except OSError:
                 self.journal.close()
                 raise
-            replace(fd, self.journal.path, stale)
+            replace_journal(fd, self.journal.path, stale)
         except OSError as error:
             return error
         finally:
