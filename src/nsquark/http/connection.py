@@ -144,10 +144,10 @@ class HttpConnection(asyncio.Protocol):
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
-    async def wait_until_gone(self, seconds: float) -> bool:
-        """Wait, at most so long, for the client to close its side; whether it did."""
+    async def wait_until_gone(self, seconds: float, news: asyncio.Future[None] | None = None) -> bool:
+        """Wait, at most so long, for the client to close its side, or for `news`; whether the client did."""
         if not self._left:
-            self._gone = asyncio.get_running_loop().create_future()
+            self._gone = news if news is not None else asyncio.get_running_loop().create_future()
             try:
                 await asyncio.wait_for(self._gone, seconds)
             except TimeoutError:

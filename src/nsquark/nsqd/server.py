@@ -90,7 +90,7 @@ class Server:
             self._http_servers.append(secure)
             new_stream = self._certificates.new_stream
             self._servers.append(
-                await serve(lambda: TlsFirst(secure.protocol(), broker.handshakes, new_stream), self._https)
+                await serve(lambda: TlsFirst(secure.protocol, broker.handshakes, new_stream), self._https)
             )
         broker.lookup.set_addresses(options.lookupd_tcp_address)
         GC_PAUSES.watch()
