@@ -244,8 +244,8 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._closing:
             raise ConnectionLost("the connection is closed")
+        self._body = body = BodyWriter(self, transport, self._limits.write_timeout)  # may want a descriptor
         request.body_begun = True
-        self._body = body = BodyWriter(self, transport, self._limits.write_timeout)
         try:
             await body.begin(response.head + request.connection_header + self._server.date + start)
         except BaseException:

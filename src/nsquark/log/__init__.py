@@ -6,10 +6,11 @@ from .cursor import Cursor
 from .journal import ChannelState, Journal, JournalState
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
-from .segment import NotIndexed, Segment
+from .segment import OPEN_FILES, NotIndexed, Segment
 from .topic_log import Deferred, Limits, TopicLog
 
 __all__ = [
+    "OPEN_FILES",
     "ChannelState",
     "Cursor",
     "Deferred",

@@ -135,20 +135,20 @@ class Cursor(kernel.LogCursor):
         segment = self.log.segment_at(self.position)
         if segment is None:
             return False
-        self.base, self.at, self.remaining = segment.offset_near(self.position), 0, 0
-        self.segment = segment
+        base = segment.offset_near(self.position)
         size = READ_SIZE
         while True:
-            data = segment.read(self.base, size)
+            data = segment.read(base, size)  # may fail, and all is as it was
             at, remaining, needed = kernel.find_message(data, 0, len(data), self.position)
             if at >= 0:
+                self.segment, self.base = segment, base
                 self.data, self.at, self.remaining = data, at, remaining
                 if remaining and not self._whatever_due:
                     self._pass_rest_of_deferred()
                 return True
-            if needed <= len(data) or self.base + needed > segment.size:
-                self.segment, self.data = None, b""
-                raise LogCorrupt(str(segment.path), self.base, f"no message {self.position}")
+            if needed <= len(data) or base + needed > segment.size:
+                self.data, self.at, self.remaining = b"", 0, 0
+                raise LogCorrupt(str(segment.path), base, f"no message {self.position}")
             size = max(2 * size, needed)
 
     def _read_on(self) -> bool:

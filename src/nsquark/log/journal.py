@@ -258,6 +258,7 @@ class Journal(kernel.Records):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _write_all(fd, block)
+            to_sync = os.dup(fd)
         except OSError:
             os.close(fd)
             path.unlink(missing_ok=True)
@@ -269,7 +270,7 @@ class Journal(kernel.Records):
         self._torn = False
         self.size = self._snapshot_size = len(block)
         stale, self._stale = self._stale, [path]
-        return os.dup(fd), stale
+        return to_sync, stale
 
     def start_sync(self) -> list[int]:
         """Descriptors to fsync and close, in a thread."""

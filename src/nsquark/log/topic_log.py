@@ -24,6 +24,7 @@ from .segment import SUFFIX, Segment
 
 TAIL_BYTES = 8 << 20
 ROLL_WHEN_CONSUMED = 1 << 20
+MOST_UNSYNCED = 64  # files of a log that are full and wait for an fsync
 
 Lease = Callable[[int], tuple[int, int]]
 """Gives (first id, count): ids that nobody else has or will have, at least as many as asked for."""
@@ -166,6 +167,10 @@ class TopicLog(kernel.LogEnd):
     def _roll(self) -> None:
         assert self.directory is not None
         old = self.segments[-1]
+        while len(self._to_sync) >= MOST_UNSYNCED:
+            # So many files between two fsyncs: they are tiny, and waiting for the disk keeps descriptors few.
+            os.fdatasync(self._to_sync[0])
+            os.close(self._to_sync.pop(0))
         segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
         self._to_sync.append(self.fd)

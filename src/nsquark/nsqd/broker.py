@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.layers import Handshakes
+from nsquark.log import OPEN_FILES
 from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
@@ -168,6 +169,7 @@ class Broker:
                 self.syncer.request(topic)  # does not raise
 
     def _trim(self) -> None:
+        OPEN_FILES.close_unused()
         now = time.time()
         for topic in self.topics.values():
             if topic.active or topic.log.trimmable:

@@ -71,7 +71,11 @@ class Topic(Committer):
         published = partial(services.turn.published, self)
         self.intake = Intake(self.log.writer, published, self.commit, LARGE, TOO_MUCH)
         self.intake.open = not self.ephemeral
-        self.journal = Journal(directory)
+        try:
+            self.journal = Journal(directory)
+        except BaseException:
+            self.log.close(sync=False)  # its descriptor would never be closed
+            raise
         self.pumped = self.log.end
         known = self.journal.state.epoch
         self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
