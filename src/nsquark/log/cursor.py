@@ -24,7 +24,7 @@ class Cursor(kernel.LogCursor):
     `position` is that of the next message. With `whatever_due` deferred batches are read like others.
     """
 
-    __slots__ = ("_passed", "_read_size", "_whatever_due")
+    __slots__ = ("_passed", "_read_size", "_stood_at", "_whatever_due")
 
     log: TopicLog
 
@@ -32,16 +32,32 @@ class Cursor(kernel.LogCursor):
         super().__init__(log, position)
         self._whatever_due = whatever_due
         self._read_size = READ_SIZE
+        self._stood_at = -1  # at the last `rest`
         self._passed: Run | None = None  # the rest of a deferred batch in whose middle it was set
 
     def seek(self, position: int) -> None:
         """Go on from `position`."""
         if position != self.position:
             self.position = position
-            self.segment = None
-            self.data = b""
-            self.at = self.remaining = 0
-            self._read_size = READ_SIZE
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget the data at hand: the next read looks for the position again."""
+        self.segment = None
+        self.data = b""
+        self.at = self.remaining = 0
+        self._read_size = READ_SIZE
+
+    def rest(self) -> bool:
+        """Let go of the data, if nothing was read since the last call. Returns whether the cursor has any.
+
+        To be called now and then, for cursors that live long: the data are up to a megabyte of a file, or a
+        chunk that the log itself has long forgotten.
+        """
+        if self.data and self.position == self._stood_at:
+            self._let_go()
+        self._stood_at = self.position
+        return bool(self.data)
 
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.

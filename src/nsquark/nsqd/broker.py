@@ -25,6 +25,7 @@ from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
 from .lookup import Lookup
+from .memory import give_back_memory
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .staging import SWEEP_INTERVAL, Staging
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 DELETED = ".deleted."
 TRIM_INTERVAL = 1.0
+WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
 SAVE_AGAIN = 1.0  # after metadata could not be written
 
 
@@ -114,6 +116,7 @@ class Broker:
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
         self._saving: asyncio.Task[None] | None = None
         self._deleted: list[Path] = []
+        self._freed = 0  # bytes of memory that idle topics have let go and the system has not got back
         self.node = Node(self._path, options.node_id)
         self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
@@ -171,15 +174,20 @@ class Broker:
     def _trim(self) -> None:
         OPEN_FILES.close_unused()
         now = time.time()
+        freed = 0
         for topic in self.topics.values():
             if topic.active or topic.log.trimmable:
                 try:
-                    topic.trim(now)
+                    freed += topic.trim(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
                     self.unhealthy(str(error), (topic.name, "trim"))
                 else:
                     self.healthy((topic.name, "trim"))
+        self._freed += freed
+        if self._freed >= WORTH_GIVING_BACK and freed < WORTH_GIVING_BACK:  # the last of it is freed, too
+            self._freed = 0
+            self.loop.run_in_executor(None, give_back_memory)
 
     # ---- topics
 

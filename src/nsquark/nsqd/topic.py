@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark.kernel import Buffer, Committer, Intake, Receipt, settle_all
-from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Segment, TopicLog
+from nsquark.log import ChannelState, Deferred, Journal, JournalState, Limits, Ranges, Run, Segment, TopicLog
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
@@ -106,6 +106,7 @@ class Topic(Committer):
             known.settle(self.log.end)
             known.position = max(known.position, self.log.first)
             channel.restore(known, now)
+        self.journal.state = JournalState()  # the channels have it now, and go on from there
         self.rewrite_journal()
 
     def _restore_deferred(self, known: ChannelState, each: Deferred) -> None:
@@ -413,9 +414,15 @@ class Topic(Committer):
         self.works("journal")
         self._services.syncer.sync_then_delete(fd, stale)
 
-    def trim(self, now: float) -> None:
-        """Let go of what nobody needs. Called now and then."""
+    def trim(self, now: float) -> int:
+        """Let go of what nobody needs. Called now and then. Returns the bytes of memory, about."""
         self.active = False
+        before = self.log.chunk_bytes
+        for channel in self.channels.values():
+            before += len(channel.cursor.data)
+            if channel.cursor.rest():
+                before -= len(channel.cursor.data)
+                self.active = True  # so that we come again
         if self.ephemeral:
             self._trim_memory()
         elif self.log.trimmable:
@@ -431,6 +438,7 @@ class Topic(Committer):
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()
+        return max(0, before - self.log.chunk_bytes)
 
     def _trim_memory(self) -> None:
         needed = Ranges()
