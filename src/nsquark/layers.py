@@ -42,6 +42,7 @@ PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an
 NOT_TLS = "tls: first record does not look like a TLS handshake"
 
 Upper = asyncio.Protocol | asyncio.BufferedProtocol
+_NOBODY = asyncio.Protocol()  # the upper of a connection that is lost, or has none yet
 
 
 class Handshakes:
@@ -182,7 +183,11 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
         self._done = None
         self._handshake_over(None)
         self._drop()
+        self._out.clear()
         self._upper.connection_lost(exc)
+        # The upper refers to its transport, which this is. OpenSSL and the decompressor hold buffers.
+        self._upper = _NOBODY
+        self._tls = self._stream = self._new_tls = None
 
     def _drop(self) -> None:
         """Forget what came and is not handed up."""
@@ -430,14 +435,14 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 class TlsFirst(Layers):
-    """TLS from the first byte on: the upper hears of a connection when the handshake is done."""
+    """TLS from the first byte on: the upper is made when the handshake is done."""
 
-    __slots__ = ("_open",)
+    __slots__ = ("_new_upper",)
 
-    def __init__(self, upper: Upper, shared: Handshakes, new_stream: StreamFactory) -> None:
-        super().__init__(upper, shared)
+    def __init__(self, new_upper: Callable[[], Upper], shared: Handshakes, new_stream: StreamFactory) -> None:
+        super().__init__(_NOBODY, shared)
         self._new_tls = new_stream
-        self._open = False
+        self._new_upper = new_upper
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
@@ -447,18 +452,13 @@ class TlsFirst(Layers):
 
     def _started(self, reason: str | None) -> None:
         if reason is None:
-            self._open = True
+            self._upper = self._new_upper()
             self._upper.connection_made(self)
             return
         self._shared.complaints.warn("HTTPS: no TLS with %s: %s", self._peer(), reason)
         if reason == NOT_TLS:
             self._raw.write(PLAIN_HTTP)
         self.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._open:
-            self._upper = asyncio.Protocol()  # which has never heard of it
-        super().connection_lost(exc)
 
 
 def send_at_once(transport: asyncio.Transport, fd: int, data: Buffer) -> None:

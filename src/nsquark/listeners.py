@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 
 from nsquark.addresses import name_of, split_address
 from nsquark.flags import StartError
 from nsquark.gotext import format_os_error
+from nsquark.seldom import Seldom
 
-BACKLOG = 4096  # connections that wait to be accepted; said to the loop too, which would make it 100 again
+logger = logging.getLogger(__name__)
+
+BACKLOG = 4096  # connections that wait to be accepted
+AT_ONCE = 128  # that are accepted in a turn of the loop
+ACCEPT_AGAIN = 0.1  # seconds after none could be accepted
 
 
 def listen(program: str, address: str, *, unix: bool = False) -> socket.socket:
@@ -61,9 +67,59 @@ def port_of(sock: socket.socket) -> int:
     return -1 if sock.family == socket.AF_UNIX else int(sock.getsockname()[1])
 
 
-async def serve(factory: Callable[[], asyncio.BaseProtocol], sock: socket.socket) -> asyncio.AbstractServer:
+class Listener:
+    """Accepts connections until it is closed.
+
+    The event loop's own server would do, but uvloop's closes its socket for good when a connection cannot be
+    accepted for want of a descriptor. Here the connections wait in the backlog, and are accepted once there
+    are descriptors again.
+    """
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], sock: socket.socket) -> None:
+        self._factory = factory
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._complaints = Seldom(logger)
+        self._opening: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no more descriptors, or no memory
+                self._complaints.warn("cannot accept on %s: %s", shown(self._sock), error)
+                self._loop.remove_reader(self._sock.fileno())
+                self._retry = self._loop.call_later(ACCEPT_AGAIN, self._listen)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._factory, connection)
+        except OSError as error:  # gone already, for one
+            connection.close()
+            self._complaints.warn("cannot open a connection on %s: %s", shown(self._sock), error)
+
+    def close(self) -> None:
+        """Accept no more. Connections that are open stay so."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+
+async def serve(factory: Callable[[], asyncio.BaseProtocol], sock: socket.socket) -> Listener:
     """Accept connections from here on."""
-    loop = asyncio.get_running_loop()
-    if sock.family == socket.AF_UNIX:
-        return await loop.create_unix_server(factory, sock=sock, backlog=BACKLOG)
-    return await loop.create_server(factory, sock=sock, backlog=BACKLOG)
+    return Listener(factory, sock)

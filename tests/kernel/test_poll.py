@@ -58,6 +58,9 @@ class Client:
     def ended(self) -> None:
         self.ends += 1
 
+    def lost(self, error: int) -> None:
+        self.errors.append(OSError(error, ""))
+
     def failed(self, error: Exception) -> None:
         self.errors.append(error)
 

@@ -322,3 +322,26 @@ def test_damage_anywhere_is_reported_or_harmless(draw: Draw) -> None:
             assert cursor.position > position
         assert cursor.position >= log.end
         log.close(sync=False)
+
+
+@given(DRAWS)
+def test_a_cursor_that_rests_between_reads_reads_the_same(draw: Draw) -> None:
+    with directory() as path, small_reads(200):
+        log = TopicLog(path, Limits(max_bytes_per_file=3000, tail_messages=5), Ids())
+        for number in range(draw.randint(1, 40)):
+            due = 5 if draw.randrange(10) == 0 else 0
+            log.add_bodies([b"%d" % number * draw.randint(1, 60)] * draw.randint(1, 4), number, due)
+            log.commit()
+        seen = []
+        for rests in (0, 1, 2):
+            cursor, runs = Cursor(log, log.first), []
+            while (run := cursor.read(1, EVERYTHING)) is not None:
+                runs.append((run.position, run.count, run.first_id, run.due, bytes(run.frames)))
+                for _ in range(rests):
+                    left = cursor.rest()
+                assert rests < 2 or not left
+                if rests == 2 and run.position % 3 == 0:
+                    log.chunks.clear()
+            seen.append(runs)
+        assert seen[0] == seen[1] == seen[2]
+        log.close()

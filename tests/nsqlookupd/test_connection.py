@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
 import os
 import socket
 import struct
@@ -11,8 +13,10 @@ import struct
 import pytest
 
 from nsquark.nsqlookupd import connection
+from nsquark.nsqlookupd.connection import Connection
+from nsquark.wire import LookupParser
 from tests.daemon import PATIENCE, until
-from tests.nsqlookupd.served import Lookupd, identify, running
+from tests.nsqlookupd.served import MAGIC, Lookupd, identify, running
 
 
 async def test_identify_tells_where_to_ask_over_http(lookupd: Lookupd) -> None:
@@ -218,3 +222,32 @@ async def test_a_reset_is_a_goodbye_too(lookupd: Lookupd) -> None:
     nsqd.writer.transport.abort()
     await until(lambda: not lookupd.directory.connections)
     assert await lookupd.get("/lookup?topic=orders") == {"channels": [], "producers": []}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        MAGIC + b"IDENTIFY\n" + (1 << 20).to_bytes(4, "big") + bytes(500_000),
+        MAGIC + identify() + b"REGISTER t c\n" + b"x" * 10_000,
+        MAGIC + b"NONSENSE\n",
+    ],
+)
+async def test_who_hangs_up_leaves_nothing(said: bytes) -> None:
+    def held() -> int:
+        return sum(type(each) in (Connection, LookupParser) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    logging.disable()
+    try:
+        async with running() as lookupd:
+            before = held()
+            _, writer = await asyncio.open_connection("127.0.0.1", lookupd.tcp_port)
+            writer.write(said)
+            await until(lambda: held() == before + 2)
+            writer.transport.abort()
+            await until(lambda: held() == before)
+    finally:
+        logging.disable(logging.NOTSET)
+        gc.enable()

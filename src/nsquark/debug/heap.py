@@ -69,7 +69,12 @@ async def from_child() -> bytes:
         # Other threads may hold locks when we fork. The child needs none that Python does not renew, and if
         # it should ever wait for one all the same, it is killed in time.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
     if not child:
         _answer(writer)
     os.close(writer)

@@ -144,10 +144,10 @@ class HttpConnection(asyncio.Protocol):
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
-    async def wait_until_gone(self, seconds: float) -> bool:
-        """Wait, at most so long, for the client to close its side; whether it did."""
+    async def wait_until_gone(self, seconds: float, news: asyncio.Future[None] | None = None) -> bool:
+        """Wait, at most so long, for the client to close its side, or for `news`; whether the client did."""
         if not self._left:
-            self._gone = asyncio.get_running_loop().create_future()
+            self._gone = news if news is not None else asyncio.get_running_loop().create_future()
             try:
                 await asyncio.wait_for(self._gone, seconds)
             except TimeoutError:
@@ -244,8 +244,8 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._closing:
             raise ConnectionLost("the connection is closed")
+        self._body = body = BodyWriter(self, transport, self._limits.write_timeout)  # may want a descriptor
         request.body_begun = True
-        self._body = body = BodyWriter(self, transport, self._limits.write_timeout)
         try:
             await body.begin(response.head + request.connection_header + self._server.date + start)
         except BaseException:

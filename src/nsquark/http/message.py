@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from nsquark.http.body import BodyWriter
     from nsquark.http.connection import HttpConnection
     from nsquark.http.router import Target
@@ -185,9 +187,9 @@ class Request:
             raise ConnectionLost("there is no connection")
         return await self.http_connection.open_body(self, response, start)
 
-    async def wait_until_gone(self, seconds: float) -> bool:
-        """Wait, at most so long, for the client to close its side; whether it did."""
-        return self.http_connection is None or await self.http_connection.wait_until_gone(seconds)
+    async def wait_until_gone(self, seconds: float, news: asyncio.Future[None] | None = None) -> bool:
+        """Wait, at most so long, for the client to close its side, or for `news`; whether the client did."""
+        return self.http_connection is None or await self.http_connection.wait_until_gone(seconds, news)
 
     @property
     def peer(self) -> str:

@@ -160,9 +160,17 @@ class RequestReader:
         self.unread = False
 
     def close(self) -> None:
-        """Let go of the parser, which holds our bound methods. Nothing may be fed any more."""
+        """Let go of what has come, of the parser, which holds our bound methods, and of the connection, which
+        holds us. Nothing may be fed any more.
+        """
         self.done = True
         del self._parser
+        self._connection = self._request = None
+        self._replay = b""
+        self._url.clear()
+        self._headers.clear()
+        self._body.clear()
+        self.requests.clear()
 
     def refuse(self, response: Response) -> None:
         """Parse nothing more; this is the answer to the request under way."""

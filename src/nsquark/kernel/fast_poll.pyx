@@ -160,7 +160,11 @@ cdef class Poll:
             if got > 0:
                 member.protocol.received(got)
                 return 0
-        if got == 0 or (failure != EAGAIN and failure != EINTR):
+        if got == 0:
             self.remove(fd, member.protocol)
             member.protocol.ended()
+        elif failure != EAGAIN and failure != EINTR:
+            # Reading has taken the error off the socket: the transport would find an end like any other.
+            self.remove(fd, member.protocol)
+            member.protocol.lost(failure)
         return 0

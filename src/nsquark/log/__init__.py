@@ -7,11 +7,12 @@ from .damage import Damage, Record, acknowledge, keep, records
 from .journal import ChannelState, InspectedJournal, Journal, JournalState, inspect_journal, replace_journal
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
-from .segment import NotIndexed, Segment
+from .segment import OPEN_FILES, NotIndexed, Segment
 from .syncing import LogSync
 from .topic_log import Deferred, Inspected, Limits, TopicLog, inspect
 
 __all__ = [
+    "OPEN_FILES",
     "ChannelState",
     "Cursor",
     "Damage",

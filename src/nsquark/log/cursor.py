@@ -24,7 +24,7 @@ class Cursor(kernel.LogCursor):
     `position` is that of the next message. With `whatever_due` deferred batches are read like others.
     """
 
-    __slots__ = ("_passed", "_read_size", "_whatever_due")
+    __slots__ = ("_passed", "_read_size", "_stood_at", "_whatever_due")
 
     log: TopicLog
 
@@ -32,6 +32,7 @@ class Cursor(kernel.LogCursor):
         super().__init__(log, position)
         self._whatever_due = whatever_due
         self._read_size = READ_SIZE
+        self._stood_at = -1  # at the last `rest`
         self._passed: Run | None = None  # the rest of a deferred batch in whose middle it was set
 
     def seek(self, position: int) -> None:
@@ -41,11 +42,22 @@ class Cursor(kernel.LogCursor):
             self.let_go()
 
     def let_go(self) -> None:
-        """Read nothing more from where it was, but find its place again."""
+        """Forget the data at hand: the next read looks for the position again."""
         self.segment = None
         self.data = b""
         self.at = self.remaining = 0
         self._read_size = READ_SIZE
+
+    def rest(self) -> bool:
+        """Let go of the data, if nothing was read since the last call. Returns whether the cursor has any.
+
+        To be called now and then, for cursors that live long: the data are up to a megabyte of a file, or a
+        chunk that the log itself has long forgotten.
+        """
+        if self.data and self.position == self._stood_at:
+            self.let_go()
+        self._stood_at = self.position
+        return bool(self.data)
 
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.
@@ -142,20 +154,20 @@ class Cursor(kernel.LogCursor):
         segment = self.log.segment_at(self.position)
         if segment is None:
             return False
-        self.base, self.at, self.remaining = segment.offset_near(self.position), 0, 0
-        self.segment = segment
+        base = segment.offset_near(self.position)
         size = READ_SIZE
         while True:
-            data = segment.read(self.base, size)
+            data = segment.read(base, size)  # may fail, and all is as it was
             at, remaining, needed = kernel.find_message(data, 0, len(data), self.position)
             if at >= 0:
+                self.segment, self.base = segment, base
                 self.data, self.at, self.remaining = data, at, remaining
                 if remaining and not self._whatever_due:
                     self._pass_rest_of_deferred()
                 return True
-            if needed <= len(data) or self.base + needed > segment.size:
-                self.segment, self.data = None, b""
-                raise LogCorrupt(str(segment.path), self.base, f"no message {self.position}")
+            if needed <= len(data) or base + needed > segment.size:
+                self.data, self.at, self.remaining = b"", 0, 0
+                raise LogCorrupt(str(segment.path), base, f"no message {self.position}")
             size = max(2 * size, needed)
 
     def _read_on(self) -> bool:

@@ -9,6 +9,7 @@ from it, with the CRC of every batch.
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from pathlib import Path
@@ -33,13 +34,65 @@ class NotIndexed(NsquarkError):
         self.segment = segment
 
 
+class OpenFiles:
+    """Descriptors to read segments with: those that were used last, of all logs of the process.
+
+    A channel that reads a long log comes by thousands of segments, so their number must not follow from that.
+    Opening a file costs little beside reading from it. For the event loop only.
+    """
+
+    def __init__(self, limit: int = 64) -> None:
+        self._limit = limit
+        self._descriptors: dict[Segment, int] = {}  # the one that was used last is the last
+        self._used: set[Segment] = set()  # since `close_unused`
+
+    def descriptor(self, segment: Segment) -> int:
+        """Raises OSError if the file cannot be opened."""
+        fd = self._descriptors.pop(segment, -1)
+        if fd < 0:
+            while len(self._descriptors) >= self._limit:
+                self._close_oldest()
+            fd = self._open(segment.path)
+        self._descriptors[segment] = fd
+        self._used.add(segment)
+        return fd
+
+    def close_unused(self) -> None:
+        """Close the files that were not read since the last call. Called now and then."""
+        for segment in self._descriptors.keys() - self._used:
+            self.close(segment)
+        self._used.clear()
+
+    def _open(self, path: Path) -> int:
+        while True:
+            try:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                # Where the process has no descriptor left, one of these is put to better use.
+                if error.errno != errno.EMFILE or not self._descriptors:
+                    raise
+                self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        os.close(self._descriptors.pop(next(iter(self._descriptors))))
+
+    def close(self, segment: Segment) -> None:
+        self._used.discard(segment)
+        fd = self._descriptors.pop(segment, -1)
+        if fd >= 0:
+            os.close(fd)
+
+
+OPEN_FILES = OpenFiles()  # one for all logs: the process has one limit
+
+
 class Segment(kernel.Extent):
     """`marks` are its index: (position, offset) of a batch in each INDEX_STRIDE bytes.
 
     It begins at offset `start` of its file, and `size` is the offset at which it ends.
     """
 
-    __slots__ = ("_read_fd", "base", "lost", "modified", "path", "pieces", "start", "suspected", "verified")
+    __slots__ = ("base", "lost", "modified", "path", "pieces", "start", "suspected", "verified")
 
     def __init__(self, directory: Path, base: int, path: Path | None = None, start: int = 0) -> None:
         super().__init__(base, INDEX_STRIDE)
@@ -51,23 +104,13 @@ class Segment(kernel.Extent):
         self.suspected = False  # it did not read as it was written after it had been verified
         self.pieces: list[Segment] = []  # where it is damaged: what is left of it
         self.lost: list[Record] = []  # and what is not
-        self._read_fd = -1
-
-    @property
-    def fd(self) -> int:
-        """A descriptor to read with, opened when first needed."""
-        if self._read_fd < 0:
-            self._read_fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        return self._read_fd
 
     def close(self) -> None:
-        if self._read_fd >= 0:
-            os.close(self._read_fd)
-            self._read_fd = -1
+        OPEN_FILES.close(self)
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`, never beyond what has been committed."""
-        return os.pread(self.fd, min(size, self.size - offset), offset)
+        return os.pread(OPEN_FILES.descriptor(self), min(size, self.size - offset), offset)
 
     @property
     def file_base(self) -> int:

@@ -48,6 +48,16 @@ class Owed:
     def settled(self) -> bool:
         return self.in_folder and not self.failed and self.synced >= self.segment.end
 
+    def sync(self) -> None:
+        """Bring the file to the disk, here and now, and close it. A failure is noted, to be mended later."""
+        try:
+            os.fdatasync(self.fd)
+            self.synced = self.segment.end
+        except OSError:
+            self.fail()
+        finally:
+            self.drop()
+
     def fail(self) -> None:
         """Trust no fsync of this file any more."""
         self.failed = True

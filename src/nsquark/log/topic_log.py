@@ -29,6 +29,7 @@ from .syncing import LogSync, Owed, take_up
 
 TAIL_BYTES = 8 << 20
 ROLL_WHEN_CONSUMED = 1 << 20
+MOST_UNSYNCED = 64  # files of a log that are full and wait for an fsync
 
 Lease = Callable[[int], tuple[int, int]]
 """Gives (first id, count): ids that nobody else has or will have, at least as many as asked for."""
@@ -305,6 +306,10 @@ class TopicLog(kernel.LogEnd):
     def _roll(self) -> None:
         assert self.directory is not None
         old = self.segments[-1]
+        waiting = [owed for owed in self._owed if owed.fd >= 0]
+        if len(waiting) >= MOST_UNSYNCED:
+            # So many files between two fsyncs: they are tiny, and waiting for the disk keeps descriptors few.
+            waiting[0].sync()
         segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
         old.verified = False  # whoever reads it from now on reads what the disk has made of it
@@ -408,6 +413,7 @@ class TopicLog(kernel.LogEnd):
                     owed.mend()
                     for segment in self.segments:  # readers look whether anything of it was lost
                         if segment.path == owed.segment.path:
+                            segment.close()
                             segment.verified = False
             for owed in sync.owed:
                 # a copy has taken the place of a file that the folder knew

@@ -57,6 +57,13 @@ class Answers(AnswerQueue):
         self._write, self._write_now = write, write_now
         self.fd = -1
 
+    def let_go(self) -> None:
+        """The connection is gone. Publishes that are not settled yet hold this object, not the connection."""
+        self.ended = self.closed = True
+        self.queue.clear()
+        self._write = self._write_now = self._end = self.transport = None  # type: ignore[assignment]
+        self.fd = -1
+
     def expect(self, error: type[ProtocolError], count: int = 1) -> Answer:
         """Keep a place for the answer to `count` publishes."""
         answer = Answer(self, error, count)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.layers import Handshakes
-from nsquark.log import Record
+from nsquark.log import OPEN_FILES, Record
 from nsquark.names import is_ephemeral
 
 from . import metadata
@@ -26,6 +26,7 @@ from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
 from .inspection import DELETED, DataRefused, directory_name, inspect_data
 from .lookup import Lookup
+from .memory import give_back_memory
 from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
 from .staging import SWEEP_INTERVAL, Staging
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIM_INTERVAL = 1.0
+WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
 SAVE_AGAIN = 1.0  # after metadata could not be written
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
 
@@ -109,6 +111,7 @@ class Broker:
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
         self._saving: asyncio.Task[OSError | None] | None = None
         self._deleted: list[Path] = []
+        self._freed = 0  # bytes of memory that idle topics have let go and the system has not got back
         found = inspect_data(self._path)  # before anything is written
         self._metadata, self._inspected = found
         self.node = Node(self._path, options.node_id)
@@ -168,17 +171,23 @@ class Broker:
                 self.syncer.request(topic)  # does not raise
 
     def _trim(self) -> None:
+        OPEN_FILES.close_unused()
         now = time.time()
+        freed = 0
         for topic in self.topics.values():
             # a journal that could not be written is written again, whether anything happens or not
             if topic.active or topic.log.trimmable or topic.journal.overgrown:
                 try:
-                    topic.trim(now)
+                    freed += topic.trim(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
                     self.unhealthy(str(error), (topic.name, "trim"))
                 else:
                     self.healthy((topic.name, "trim"))
+        self._freed += freed
+        if self._freed >= WORTH_GIVING_BACK and freed < WORTH_GIVING_BACK:  # the last of it is freed, too
+            self._freed = 0
+            self.loop.run_in_executor(None, give_back_memory)
 
     # ---- topics
 

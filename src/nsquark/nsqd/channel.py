@@ -303,6 +303,7 @@ class Channel(Backlog):
         want = min(want, self.topic.pumped - position)
         if want <= 0:
             return None
+        self.topic.active = True  # what the cursor has at hand now must be let go some time
         try:
             run = cursor.read(want, MAX_RUN_BYTES)
         except LogDamaged as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -205,11 +206,23 @@ class Connection(asyncio.BufferedProtocol):
         if self.auth is not None:
             self.auth.close()
         self._leave()
+        self._break_cycles()
         logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+
+    def _break_cycles(self) -> None:
+        """Let go of every object that refers back to the connection.
+
+        The connection is then freed with the last reference to it. The garbage collector would come much
+        later: it counts objects, and a connection with megabytes of an MPUB is as few objects as any other.
+        """
+        self._answers.let_go()
+        self._body = self._linger = self._query = self._pub_topic = None
+        self.auth = self.layers = self.channel = self.consumer = None
 
     def _leave(self) -> None:
         """Nothing more is said, and no more messages are taken."""
         self._leave_source()
+        self._parser.let_go()
         self._answers.ended = self._answers.closed = True
         if self.channel is not None and self.consumer is not None:
             channel, consumer, self.channel, self.consumer = self.channel, self.consumer, None, None
@@ -266,6 +279,12 @@ class Connection(asyncio.BufferedProtocol):
         self._polled = False
         if not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def lost(self, error: int) -> None:
+        """The socket is broken: nobody is there to read what the client is still owed."""
+        self._polled = False
+        logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, os.strerror(error))
+        self.abort()
 
     def failed(self, error: Exception) -> None:
         """What was received brought up an error that nobody expected."""
@@ -365,6 +384,7 @@ class Connection(asyncio.BufferedProtocol):
         elif error is not None:
             self._fail(error)
         else:
+            self._parser.let_go()
             self._answers.say(b"", last=True)
         return True
 
@@ -408,6 +428,8 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, error: ProtocolError) -> None:
         """Tell the client, and end the connection if the error is fatal."""
         logger.error("PROTOCOL(V2): [%s] - %s", self.remote_address, error)
+        if error.fatal:
+            self._parser.let_go()  # the answer may wait for others, and what has come is not parsed meanwhile
         self._answers.say(pack_error(error.pack()), last=error.fatal)
 
     def _end(self) -> None:

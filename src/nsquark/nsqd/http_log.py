@@ -68,7 +68,7 @@ class LogApi:
         topic.commit()
         beyond = number(request, "from", topic.log.end)
         if wait_ms:
-            await _news(topic, beyond, wait_ms / 1000)
+            await _news(request, topic, beyond, wait_ms / 1000)
             is_ours(topic, request)
         told: dict[str, object] = {
             "node": self._broker.node.uuid,
@@ -183,8 +183,11 @@ def describe(channel: Channel) -> dict[str, object]:
     }
 
 
-async def _news(topic: Topic, position: int, seconds: float) -> None:
-    """Wait, at most so long, for what lies behind this position. Raises HttpError if the topic goes."""
+async def _news(request: Request, topic: Topic, position: int, seconds: float) -> None:
+    """Wait, at most so long, for what lies behind this position. Raises HttpError if the topic goes.
+
+    When the client closes its side, the wait is over: most of those who do are gone for good.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while topic.log.end <= position and not topic.exiting:
@@ -196,10 +199,10 @@ async def _news(topic: Topic, position: int, seconds: float) -> None:
 
         topic.watchers.add(wake)
         try:
-            await asyncio.wait_for(news, until - loop.time())
-        except TimeoutError:
-            break
+            gone = await request.wait_until_gone(until - loop.time(), news)
         finally:
             topic.watchers.discard(wake)
+        if gone or loop.time() >= until:
+            break
     if topic.exiting:
         raise HttpError(404, "TOPIC_NOT_FOUND")

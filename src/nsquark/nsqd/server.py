@@ -13,7 +13,7 @@ from nsquark import kernel
 from nsquark.flags import StartError
 from nsquark.http import HttpServer
 from nsquark.layers import TlsFirst
-from nsquark.listeners import listen, port_of, serve, shown
+from nsquark.listeners import Listener, listen, port_of, serve, shown
 
 from . import http_api
 from .broker import Broker
@@ -52,7 +52,7 @@ class Server:
             logger.info("HTTP: listening on %s", shown(self._http))
         if self._https is not None:
             logger.info("HTTPS: listening on %s", shown(self._https))
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[Listener] = []
         self._statsd: Statsd | None = None
         self._http_servers: list[HttpServer] = []
 
@@ -97,7 +97,7 @@ class Server:
             self._http_servers.append(secure)
             new_stream = self._certificates.new_stream
             self._servers.append(
-                await serve(lambda: TlsFirst(secure.protocol(), broker.handshakes, new_stream), self._https)
+                await serve(lambda: TlsFirst(secure.protocol, broker.handshakes, new_stream), self._https)
             )
         broker.lookup.set_addresses(options.lookupd_tcp_address)
         GC_PAUSES.watch()

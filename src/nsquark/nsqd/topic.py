@@ -22,6 +22,7 @@ from nsquark.log import (
     Inspected,
     InspectedJournal,
     Journal,
+    JournalState,
     Limits,
     Ranges,
     Record,
@@ -98,8 +99,8 @@ class Topic(Committer):
         self.intake.open = not self.ephemeral
         try:
             self.journal = Journal(directory, found_journal)
-        except OSError:
-            self.log.close(sync=False)
+        except BaseException:
+            self.log.close(sync=False)  # its descriptor would never be closed
             raise
         self._tell_damage()
         self.pumped = self.log.end
@@ -136,6 +137,7 @@ class Topic(Committer):
             known.settle(self.log.end)
             known.position = max(known.position, self.log.first)
             channel.restore(known, now)
+        self.journal.state = JournalState()  # the channels have it now, and go on from there
         self.rewrite_journal()
 
     def _restore_deferred(self, known: ChannelState, each: Deferred) -> None:
@@ -570,9 +572,15 @@ class Topic(Committer):
             channel.snapshot()
         return journal.rewrite()
 
-    def trim(self, now: float) -> None:
-        """Let go of what nobody needs. Called now and then."""
+    def trim(self, now: float) -> int:
+        """Let go of what nobody needs. Called now and then. Returns the bytes of memory, about."""
         self.active = False
+        before = self.log.chunk_bytes
+        for channel in self.channels.values():
+            before += len(channel.cursor.data)
+            if channel.cursor.rest():
+                before -= len(channel.cursor.data)
+                self.active = True  # so that we come again
         if self.ephemeral:
             self._trim_memory()
         elif self.log.trimmable:
@@ -587,6 +595,7 @@ class Topic(Committer):
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()
+        return max(0, before - self.log.chunk_bytes)
 
     def _trim_memory(self) -> None:
         needed = Ranges()

@@ -60,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._directory.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None  # it refers to us
         self._forget()
         if self._parser.greeted:
             logger.info("PROTOCOL(V1): [%s] exiting ioloop", self.address)

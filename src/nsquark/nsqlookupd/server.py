@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from nsquark.http import HttpServer
-from nsquark.listeners import listen, port_of, serve, shown
+from nsquark.listeners import Listener, listen, port_of, serve, shown
 
 from . import http_api
 from .connection import Connection
@@ -26,7 +26,7 @@ class Server:
         self.tcp_port, self.http_port = port_of(self._tcp), port_of(self._http)
         self.directory = Directory(options, self.tcp_port, self.http_port)
         self._http_server = HttpServer(http_api.router(self.directory))
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[Listener] = []
 
     async def start(self) -> None:
         directory = self.directory
