@@ -86,8 +86,8 @@ class Backlog(Outlet):
         for flight in self._flights():
             low = min(low, flight.position)
         for queue in (self.again, self._later, self._dying):
-            for entry in queue:
-                low = min(low, entry.position)
+            if (first := queue.low) is not None:
+                low = min(low, first)
         return low
 
     def add_needed(self, needed: Ranges) -> None:
@@ -137,9 +137,10 @@ class Backlog(Outlet):
         """What the cursor has before it: (start, end)."""
         return self.skipped.gaps(self.cursor.position, self.topic.pumped)
 
-    def deferred(self) -> list[tuple[int, int, int, int]]:
+    def deferred(self) -> Iterator[tuple[int, int, int, int]]:
         """What waits for its time, the earliest first: (position, count, attempts so far, due)."""
-        return [(each.position, each.number, each.attempts, each.due) for each in sorted(self._later)]
+        for entry in self._later:
+            yield entry.position, entry.number, entry.attempts, entry.due
 
     # ---- the queue
 
