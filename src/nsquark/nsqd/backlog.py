@@ -97,7 +97,7 @@ class Backlog(Outlet):
         for flight in self._flights():
             needed.add(flight.position, flight.position + flight.end - flight.first)
         for queue in (self.again, self._later, self._dying):
-            for entry in queue:
+            for entry in queue.by_position():  # in order: a set of ranges grows best at its end
                 needed.add(entry.position, entry.position + entry.number)
 
     def _requeued(self, position: int, number: int, attempts: int, due: int) -> None:
@@ -121,6 +121,10 @@ class Backlog(Outlet):
     def depth(self) -> int:
         fresh = self._fresh
         return fresh + self.again.count if fresh > 0 else self.again.count
+
+    @property
+    def unfinished(self) -> int:
+        return self.depth + self.in_flight_count + self._later.count + self._dying.count
 
     @property
     def backend_depth(self) -> int:

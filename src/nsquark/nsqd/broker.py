@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +20,7 @@ from nsquark.names import is_ephemeral, is_valid_name
 
 from . import metadata
 from .certificates import Certificates
+from .chores import Chores
 from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
@@ -102,6 +103,7 @@ class Broker:
         self.problems = self._health.problems
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.time_ns)
+        self.chores = Chores(loop)
         self.syncer = Syncer(loop)
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
@@ -142,8 +144,8 @@ class Broker:
                 channel.paused, channel.max_attempts = told.paused, told.max_attempts
         write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
         self.staging.load()
-        self._every(self.options.sync_timeout, self._sync)
-        self._every(TRIM_INTERVAL, self._trim)
+        self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
+        self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
@@ -162,17 +164,19 @@ class Broker:
 
         self._periodic.append(self.loop.call_later(seconds, run))
 
-    def _sync(self) -> None:
-        for topic in self.topics.values():
-            if topic.log.unsynced or topic.journal.unsynced:
+    def _sync(self) -> Iterator[None]:
+        for topic in list(self.topics.values()):
+            if (topic.log.unsynced or topic.journal.unsynced) and not topic.exiting:
                 self.syncer.request(topic)  # does not raise
+            yield
 
-    def _trim(self) -> None:
+    def _trim(self) -> Iterator[None]:
         now = time.time()
-        for topic in self.topics.values():
-            if topic.active or topic.log.trimmable:
+        for topic in list(self.topics.values()):
+            yield
+            if (topic.active or topic.log.trimmable) and not topic.exiting:
                 try:
-                    topic.trim(now)
+                    yield from topic.trimming(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
                     self.unhealthy(str(error), (topic.name, "trim"))
@@ -318,6 +322,7 @@ class Broker:
         self.stopping = True
         for handle in self._periodic:
             handle.cancel()
+        self.chores.close()
         self.turn.run()
         for topic in list(self.topics.values()):
             topic.settle()  # which may be news for others

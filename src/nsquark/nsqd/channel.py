@@ -19,6 +19,7 @@ from nsquark.kernel import Flight, Run
 from nsquark.log import Cursor, NotIndexed, Ranges
 
 from .backlog import MAX_RUN_BYTES, Backlog
+from .holders import Holders
 from .in_flight import NEVER, Consumer
 from .latency import LatencyWindow
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_NS = 1_000_000_000
+WOKEN_AT_ONCE = 250  # entries whose time has come: about a millisecond
 
 
 class Channel(Backlog):
@@ -42,9 +44,17 @@ class Channel(Backlog):
         self.dead_count = 0
         self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
+        self._passed_before = topic.passed_on
+        self._holders: Holders | None = None
+        self._searched = 0  # consumers, by `holder` while there are no `_holders`
         window = topic.options.e2e_processing_latency_window_time
         wanted = topic.options.e2e_processing_latency_percentile
         self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it has got of its topic."""
+        return self.topic.passed_on - self._passed_before
 
     # ---- consumers
 
@@ -66,6 +76,7 @@ class Channel(Backlog):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        self.deliveries = self._holders = None
         self.topic.intake.consumers -= 1
         self.ready.pop(consumer, None)
         for flight in consumer.flights:
@@ -89,6 +100,8 @@ class Channel(Backlog):
         """The consumer may take more than before: a higher RDY, or its socket takes data again."""
         if consumer.free > 0:
             self.ready[consumer] = None
+            if not self.listed:
+                self.topic.list_channel(self)
             self.topic.channel_ready(self)
 
     # ---- answers
@@ -134,17 +147,33 @@ class Channel(Backlog):
         return False
 
     def holder(self, message: int) -> Consumer | None:
-        """Who has this message in flight."""
-        return next((consumer for consumer in self.consumers if consumer.find(message)), None)
+        """Which consumer has this message in flight.
+
+        Once the consumers have been searched as often as there are flights, an index of those is cheaper.
+        From then on deliveries are noted for it, until there are very many of them and nobody has asked.
+        """
+        if self.deliveries is None or self._holders is None or self._holders.outgrown:
+            self.deliveries = self._holders = None
+            self._searched += len(self.consumers)
+            if self._searched <= sum([len(consumer.flights) for consumer in self.consumers]):
+                return next((consumer for consumer in self.consumers if consumer.find(message)), None)
+            self.deliveries, self._holders = [], Holders(self.consumers)
+            self._searched = 0
+        return self._holders.find(message, self.deliveries)
 
     # ---- time
 
     def wake(self, now: int) -> None:
-        """Take back what has timed out, and queue what was deferred until now."""
+        """Take back what has timed out, and queue what was deferred until now.
+
+        Very many messages may have the same time: what is left of them comes when others had their turn.
+        """
+        room = WOKEN_AT_ONCE
         for consumer in self.consumers:
-            if consumer.next_deadline > now:
+            if consumer.next_deadline > now or room <= 0:
                 continue
-            late = consumer.overdue(now)
+            late = consumer.overdue(now, room)
+            room -= len(late)
             number = sum(flight.end - flight.first for flight in late)
             for flight in late:
                 size = flight.end - flight.first
@@ -152,11 +181,15 @@ class Channel(Backlog):
             if number:
                 self.timeout_count += number
                 self.landed(consumer, number)
-        while self._later and self._later.first.due <= now:
+        while room > 0 and self._later and self._later.first.due <= now:
             later = self._later.pop()
             self.again.push(later.position, later.number, later.attempts, self._end_of_queue())
+            room -= 1
         self.topic.channel_ready(self)
-        self._schedule()
+        if room > 0:
+            self._schedule()
+        else:
+            self.topic.wake_channel(self, now + 1)
 
     def _wake_at(self, due: int) -> None:
         self.topic.wake_channel(self, due)
@@ -187,8 +220,12 @@ class Channel(Backlog):
         available = self.depth
         round_left = room = 0  # consumers of this round that have not been served, and their room
         leader: Consumer | None = None
-        idle = 0
+        idle = runs = 0
         while ready and available > 0:
+            if runs >= self.max_runs and not round_left:
+                self.topic.channel_ready(self)
+                break
+            runs += 1
             if not round_left and 1 < (round_left := len(ready)) <= available:
                 room = sum([consumer.free for consumer in ready])
                 leader = next(iter(ready))
@@ -379,6 +416,7 @@ class Channel(Backlog):
         self.topic.channel_ready(self)
 
     def _begin_at(self, position: int) -> None:
+        self.topic.moved()
         self.skipped = Ranges()
         for queue in (self.again, self._later, self._dying):
             queue.clear()
@@ -463,6 +501,7 @@ class Channel(Backlog):
     def exit(self) -> None:
         """The channel is deleted: its consumers are disconnected."""
         self.exiting = True
+        self.deliveries = self._holders = None
         self.topic.forget_channel(self)
         self.topic.works("read", self.name)
         self.ready.clear()

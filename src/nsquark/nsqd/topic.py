@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,8 @@ logger = logging.getLogger(__name__)
 # are still read. Where consumers wait, larger runs for all of them are worth more.
 LARGE = 32 << 10
 TOO_MUCH = 4 << 20  # to keep in memory until the turn's end
+DEFERRED_AT_ONCE = 250  # how many are passed on before others have a turn: about a millisecond
+FEW = 1000
 
 
 class Topic(Committer):
@@ -47,7 +51,12 @@ class Topic(Committer):
         self.ephemeral = is_ephemeral(name)
         self.channels: dict[str, Channel] = {}
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
-        self._held: list[Deferred] = []  # deferred, and behind `pumped`
+        self._held: deque[Deferred] = deque()  # deferred, and behind `pumped`, by position
+        self.passed_on = 0  # messages, to every channel there was
+        self._listed: dict[Channel, None] = {}  # that are told of every message: somebody may take it at once
+        self._durable = 0  # channels
+        self._moves = 0  # of channels, to any place
+        self._needed = 0  # messages of an ephemeral topic, when its memory was last looked through
         heeded = self.channels, self.watchers, self._held, services.problems
         # Of one that is only in memory every commit is of interest: it may have grown too large.
         sync_every = 0 if self.ephemeral else options.sync_every
@@ -88,21 +97,33 @@ class Topic(Committer):
         if self.journal.damaged:
             logger.error("topic %s: the journal does not read: all that is in the log comes again", self.name)
             self.broken(f"the journal of topic {self.name} does not read")
-        deferred = {each.position: each for each in [*state.deferred, *self.log.recovered]}
-        deferred = {position: each for position, each in deferred.items() if position < self.log.end}
-        self._held += [each for each in deferred.values() if each.position >= self.pumped]
+        deferred = self._all_deferred(state.deferred)
+        self._held += [each for each in deferred if each.position >= self.pumped]
         for name in names:
             known = state.channels.get(name)
             # A channel that the journal does not know gets too much rather than too little.
             channel = self._new_channel(name, known.position if known else min(stands, self.pumped))
             if known is None:
                 continue
-            for each in deferred.values():
+            for each in deferred:
                 self._restore_deferred(known, each)
             known.settle(self.log.end)
             known.position = max(known.position, self.log.first)
             channel.restore(known, now)
         self.rewrite_journal()
+
+    def _all_deferred(self, journaled: list[Deferred]) -> list[Deferred]:
+        """What the journal and the log know of deferred messages, each once and in order, cut at `pumped`.
+
+        The log knows them by batch, the journal by publish, so that one may hold several of the other.
+        """
+        found, known = [], self.log.first
+        for each in sorted([*self.log.recovered, *journaled], key=attrgetter("position")):
+            start, end = max(each.position, known), min(each.position + each.count, self.log.end)
+            known = max(known, end)
+            middle = max(start, min(self.pumped, end))
+            found += [Deferred(a, b - a, each.due) for a, b in ((start, middle), (middle, end)) if a < b]
+        return found
 
     def _restore_deferred(self, known: ChannelState, each: Deferred) -> None:
         if each.position >= self.pumped:
@@ -185,11 +206,14 @@ class Topic(Committer):
             self._trim_memory()
         if self._services.problems:
             self._services.healthy()
-        held = self._held
-        if held and held[-1].position >= first:
-            for deferred in held:
-                if deferred.position >= first:
-                    self.journal.defer(deferred)
+        if self._held and self._held[-1].position >= first:
+            new = []
+            for deferred in reversed(self._held):
+                if deferred.position < first:
+                    break
+                new.append(deferred)
+            for deferred in reversed(new):
+                self.journal.defer(deferred)
             self.journaled()
         if self.sync_every == 1:
             self.unsynced_receipts += receipts
@@ -206,7 +230,8 @@ class Topic(Committer):
 
     def failed(self, error: OSError, first: int, receipts: list[Receipt]) -> None:
         """The log could not be written."""
-        self._held[:] = [each for each in self._held if each.position < first]
+        while self._held and self._held[-1].position >= first:
+            self._held.pop()
         self._refuse(error, receipts)
 
     def _tell_watchers(self) -> None:
@@ -243,25 +268,55 @@ class Topic(Committer):
         return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
 
     def pump(self) -> None:
-        """Pass everything on to the channels, if there are any and nothing holds the topic back."""
-        if self.paused or self.starting or not self.channels:
+        """Pass everything on to the channels, if there are any and nothing holds the topic back.
+
+        Only those are visited that somebody listens to: for the others `pumped` says it all. Of deferred
+        messages every channel is told, so where there are very many of them, some are passed on now, and the
+        rest in the turns that follow.
+        """
+        if self.paused or self.starting or self.exiting or not self.channels:
             return
-        number = self.log.end - self.pumped
+        end = self.log.end
+        if self._held:
+            end = self._pass_deferred(end)
+        number = end - self.pumped
         if not number:
             return
-        self.pumped = self.log.end
-        held = list(self._held)
-        self._held.clear()
-        durable = False
-        for channel in self.channels.values():
-            channel.message_count += number
-            if held:
-                channel.hold_back(held)
-            durable = durable or not channel.ephemeral
-            self._services.turn.ready(channel)
-        if not durable and not self.ephemeral:
+        self.pumped = end
+        self.passed_on += number
+        turn = self._services.turn
+        silent = []
+        for channel in self._listed:
+            if channel.ready or channel.bounded:
+                turn.ready(channel)
+            else:
+                silent.append(channel)
+        for channel in silent:
+            channel.listed = False
+            del self._listed[channel]
+        if not self._durable and not self.ephemeral:
             self.journal.pump(self.pumped)
             self.journaled()
+
+    def _pass_deferred(self, end: int) -> int:
+        """Tell the channels of the first deferred messages before `end`; returns how far they know now."""
+        held, passed = self._held, list[Deferred]()
+        most = max(1, DEFERRED_AT_ONCE // len(self.channels))
+        while held and held[0].position < end:
+            if len(passed) == most:
+                self._services.turn.pumps(self)
+                end = held[0].position
+                break
+            passed.append(held.popleft())
+        if passed:
+            for channel in self.channels.values():
+                channel.hold_back(passed)
+        return end
+
+    def list_channel(self, channel: Channel) -> None:
+        """Have this channel visited with every message, as long as it has consumers that are ready."""
+        channel.listed = True
+        self._listed[channel] = None
 
     def channel(self, name: str) -> Channel:
         """The channel of this name, created if it is not there."""
@@ -281,12 +336,17 @@ class Topic(Committer):
         channel = Channel(self, name, self._next_number, position)
         self._next_number += 1
         self.channels[name] = channel
+        self._durable += not channel.ephemeral
+        if channel.bounded:
+            self.list_channel(channel)
         return channel
 
     def delete_channel(self, name: str) -> None:
         """Raises KeyError if there is none of this name."""
         channel = self.channels.pop(name)
         logger.info("TOPIC(%s): deleting channel %s", self.name, name)
+        self._durable -= not channel.ephemeral
+        self._listed.pop(channel, None)
         channel.exit()
         self._services.announce(self.name, name)
         if not self.exiting:
@@ -411,14 +471,28 @@ class Topic(Committer):
 
     def trim(self, now: float) -> None:
         """Let go of what nobody needs. Called now and then."""
+        for _ in self.trimming(now):
+            pass
+
+    def trimming(self, now: float) -> Iterator[None]:
+        """`trim`, with pauses in which anything may happen."""
         self.active = False
         if self.ephemeral:
-            self._trim_memory()
+            self._trim_memory_if_worth_it()
         elif self.log.trimmable:
-            low = self.pumped
-            for channel in self.channels.values():
+            moves, low = self._moves, self.pumped
+            for channel in list(self.channels.values()):
+                if low < self.log.segments[0].end:
+                    break  # not even the first segment can go, whatever the others say
+                if channel.exiting:
+                    continue
                 # an ephemeral channel that is stuck may hold the two newest segments, not the disk
                 low = min(low, max(channel.low(), self.log.recent if channel.ephemeral else 0))
+                yield
+                if self.exiting:
+                    return
+            if moves != self._moves:
+                low = self.log.first  # a channel that was asked already may have gone back
             segments = self.log.trim(min([low, *self.holds.values()]), now)
             if segments:
                 for segment in segments:
@@ -427,6 +501,17 @@ class Topic(Committer):
                 self._services.syncer.delete([segment.path for segment in segments])
         if self.journal.overgrown:
             self.rewrite_journal()
+
+    def _trim_memory_if_worth_it(self) -> None:
+        """Look through all that is needed when there is half as much as the last time, or only a little."""
+        needed = self.depth + sum(channel.unfinished for channel in self.channels.values())
+        if needed <= FEW or needed <= self._needed // 2 or self.log.overfull:
+            self._needed = needed
+            self._trim_memory()
+
+    def moved(self) -> None:
+        """A channel begins at another position, which may be a lower one."""
+        self._moves += 1
 
     def _trim_memory(self) -> None:
         needed = Ranges()

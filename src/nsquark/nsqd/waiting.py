@@ -64,6 +64,9 @@ class AgainQueue:
         """The lowest position in the queue."""
         return self._by_position[0].position if self._by_position else None
 
+    def by_position(self) -> Iterator[Again]:
+        return iter(self._by_position)
+
     def from_position(self, position: int, most: int) -> list[Again]:
         """At most `most` of the entries that were queued at this position or a higher one, in that order."""
         return list(islice(self._by_position.irange_key(position), most))
@@ -162,6 +165,9 @@ class LaterQueue:
     def low(self) -> int | None:
         """The lowest position in the queue."""
         return self._by_position[0].position if self._by_position else None
+
+    def by_position(self) -> Iterator[Later]:
+        return iter(self._by_position)
 
     def from_position(self, position: int, most: int) -> list[Later]:
         """At most `most` of the entries that begin with this position or a higher one, in that order."""
