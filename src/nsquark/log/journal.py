@@ -2,7 +2,8 @@
 
 One journal a topic, beside its segments: a file of blocks, each written with one write and guarded by a CRC.
 The records of a turn of the event loop make one block. A file begins with a snapshot of everything, so a
-later one replaces all before it; when a file has grown to many times its snapshot, the next is begun.
+later one replaces all before it; when a file has grown to many times its snapshot, the next is begun
+(`journal_copy.py`).
 
     0       4       8        12
     | NQJ1  | u32   | u32    | ...
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from nsquark import kernel
 
+from .journal_copy import SUFFIX, JournalCopy
 from .ranges import Ranges
 from .topic_log import Deferred
 
@@ -62,13 +64,17 @@ class ChannelState:
         self.waiting: dict[int, tuple[int, int]] = {}  # position: (attempts so far, due)
 
     def finish(self, start: int, end: int) -> None:
-        self.passed.add(start, end)
+        self._pass(start, end)
         self._forget(start, end)
 
     def requeue(self, start: int, end: int, attempts: int, due: int) -> None:
-        self.passed.add(start, end)
+        self._pass(start, end)
         for position in range(start, end):
             self.waiting[position] = (attempts, due)
+
+    def _pass(self, start: int, end: int) -> None:
+        # What lies before `position` is passed anyway, and may be very many ranges in any order.
+        self.passed.add(max(start, self.position), end)
 
     def move(self, position: int) -> None:
         self.position = position
@@ -166,6 +172,7 @@ class Journal(kernel.Records):
         self._torn = False
         self._generation = 0
         self._stale: list[Path] = []
+        self._copy: JournalCopy | None = None
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
             self._read(directory)
@@ -186,6 +193,7 @@ class Journal(kernel.Records):
             self.damaged = bool(generations)
         self._generation = generations[-1] if generations else 0
         self._stale = [self._path(generation) for generation in generations]
+        self._stale += directory.glob(PREFIX + "*" + SUFFIX)  # a crash came while they were written
 
     def _path(self, generation: int) -> Path:
         assert self.directory is not None
@@ -253,6 +261,7 @@ class Journal(kernel.Records):
         block = self.block()
         if self.directory is None:
             return -1, []
+        self.give_up_copy()
         self._torn = True  # until it is written: what `begin` has dropped is nowhere else
         path = self._path(self._generation + 1)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -271,15 +280,50 @@ class Journal(kernel.Records):
         stale, self._stale = self._stale, [path]
         return os.dup(fd), stale
 
+    # ---- the next file, in pieces
+
+    @property
+    def next_file(self) -> JournalCopy | None:
+        """What is to follow the present file, if it is being written."""
+        return self._copy
+
+    def begin_copy(self) -> JournalCopy:
+        """Begin the next file; what is flushed from here on goes to both. Raises OSError."""
+        self._generation += 1
+        self._copy = copy = JournalCopy(self._path(self._generation))
+        self.copy = copy.write
+        return copy
+
+    def switch(self) -> list[Path]:
+        """Go on with the next file, which is complete; returns the files to delete."""
+        copy, self._copy, self.copy = self._copy, None, None
+        assert copy is not None
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.size, self._snapshot_size = copy.fd, copy.size, copy.snapshot_size
+        self.unsynced = True
+        self._torn = False
+        stale, self._stale = self._stale, [copy.path]
+        return stale
+
+    def give_up_copy(self) -> None:
+        """Stay with the present file."""
+        copy, self._copy, self.copy = self._copy, None, None
+        if copy is not None:
+            copy.give_up()
+
     def start_sync(self) -> list[int]:
         """Descriptors to fsync and close, in a thread."""
         if self.fd < 0 or not self.unsynced:
             return []
         fds = [os.dup(self.fd)]
+        if self._copy is not None:  # either may be the one that is read after a power cut
+            fds.append(os.dup(self._copy.fd))
         self.unsynced = False
         return fds
 
     def close(self, sync: bool = True) -> None:
+        self.give_up_copy()
         if self.fd >= 0:
             if sync:
                 os.fsync(self.fd)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nsquark import kernel
@@ -63,9 +63,9 @@ class Channel(Backlog):
             for flight in consumer.flights:
                 yield consumer, flight
 
-    def _flights(self) -> Iterable[Flight]:
-        for consumer in self.consumers:
-            yield from consumer.flights
+    def _flights_by_consumer(self) -> Iterator[list[Flight]]:
+        for consumer in list(self.consumers):
+            yield consumer.flights
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
@@ -490,7 +490,9 @@ class Channel(Backlog):
     def not_buried(self, position: int, number: int, attempts: int, now: int) -> None:
         """That failed: they wait a little, and it is tried again."""
         if self._leave_dying(position, number):
-            self._push_deferred(now + RETRY_NS, position, number, attempts)
+            due = now + RETRY_NS
+            self._requeued(position, number, attempts, due)
+            self._push_deferred(due, position, number, attempts)
 
     def _leave_dying(self, position: int, number: int) -> bool:
         """False if they have been moved or dropped in the meantime."""

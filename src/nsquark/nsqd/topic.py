@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -459,7 +460,8 @@ class Topic(Committer):
         for deferred in self._held:
             journal.defer(deferred)
         for channel in self.channels.values():
-            channel.snapshot()
+            for _ in channel.snapshot(journal):
+                pass
         try:
             fd, stale = journal.rewrite()
         except OSError as error:
@@ -468,6 +470,56 @@ class Topic(Committer):
             return
         self.works("journal")
         self._services.syncer.sync_then_delete(fd, stale)
+
+    def rewriting_journal(self) -> Iterator[None]:
+        """`rewrite_journal`, with pauses in which anything may happen."""
+        journal = self.journal
+        self.flush_journal()
+        try:
+            copy = journal.begin_copy()
+        except OSError as error:
+            self._copy_failed(error)
+            return
+        gathered = Journal(None)
+        gathered.identify(self.epoch)
+        gathered.pump(self.pumped)
+        for deferred in self._held:
+            gathered.defer(deferred)
+        copy.write_snapshot(gathered.block())
+        for channel in list(self.channels.values()):
+            for _ in chain(channel.snapshot(gathered), (None,)):
+                self.flush_journal()  # what happened before this piece stands before it
+                copy.write_snapshot(gathered.block())
+                yield
+                if journal.next_file is not copy or self.exiting:
+                    return
+                if copy.error is not None:
+                    self._copy_failed(copy.error)
+                    return
+                if channel.exiting:
+                    break
+
+        def completed(error: OSError | None) -> None:
+            error = error or copy.error
+            if journal.next_file is not copy:
+                return
+            if error is not None:
+                self._copy_failed(error)
+            else:
+                self.works("journal")
+                self._services.syncer.delete(journal.switch())
+
+        try:
+            fd = os.dup(copy.fd)
+        except OSError as error:
+            self._copy_failed(error)
+        else:
+            self._services.syncer.run_then(partial(copy.complete, fd), completed)
+
+    def _copy_failed(self, error: OSError) -> None:
+        logger.error("topic %s: the journal could not be written: %s", self.name, error)
+        self.broken(str(error), "journal")
+        self.journal.give_up_copy()
 
     def trim(self, now: float) -> None:
         """Let go of what nobody needs. Called now and then."""
@@ -499,8 +551,8 @@ class Topic(Committer):
                     segment.close()
                     self.works("segment", str(segment.path))
                 self._services.syncer.delete([segment.path for segment in segments])
-        if self.journal.overgrown:
-            self.rewrite_journal()
+        if self.journal.overgrown and self.journal.next_file is None:
+            yield from self.rewriting_journal()
 
     def _trim_memory_if_worth_it(self) -> None:
         """Look through all that is needed when there is half as much as the last time, or only a little."""
