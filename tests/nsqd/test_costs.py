@@ -5,7 +5,7 @@ Counted in calls and in turns of the event loop, not in seconds: bench/daemon/st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -496,3 +496,34 @@ def test_a_channel_that_goes_back_while_its_topic_is_trimmed_keeps_its_log(harne
     one.commit(topic.log.end)
     topic.trim(0.0)
     assert topic.log.first > 10
+
+
+def cost_of_steps(steps: Iterator[None]) -> list[int]:
+    """What each piece of work costs between two pauses."""
+    cost, ended = [], False
+
+    def step() -> None:
+        nonlocal ended
+        ended = next(steps, steps) is steps
+
+    while not ended:
+        cost.append(calls(step))
+    return cost
+
+
+def test_no_step_of_rewriting_a_journal_costs_more_when_there_is_more_to_write(harness: Harness) -> None:
+    most = []
+    for number in (2_000, 10_000):
+        topic = deferred(harness, f"t{number}", number)
+        held = harness.topic(f"h{number}")
+        held.channel("c")
+        held.pause()
+        for _ in range(number):
+            held.publish([b"x"], 100, Publisher())
+        held.commit()
+        harness.turn.run()
+        cost = []
+        for each in (topic, held):
+            cost += cost_of_steps(each.rewriting_journal())
+        most.append(max(cost))
+    assert most[1] <= 1.5 * most[0]

@@ -230,3 +230,15 @@ def test_an_overgrown_journal_is_rewritten_step_by_step(rig: Rig, monkeypatch: p
     assert rig.topic.journal.overgrown
     assert len(list(rig.topic.trimming(0.0))) > 6
     assert rig.files() == ["journal.000002"]
+
+
+def test_a_topic_without_channels_says_where_it_stands(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    topic.publish([b"one", b"two"], 0, Publisher())
+    topic.commit()
+    for _ in topic.rewriting_journal():
+        pass
+    again = Topic(Harness(tmp_path, harness.clock), "t", tmp_path / "t")
+    again.restore([], False, harness.clock.now)
+    assert (again.epoch, again.depth) == (topic.epoch, 2)

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from nsquark.log import ChannelState, Deferred, Journal, Limits, Ranges, Run, Se
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
+from .backlog import SNAPSHOT_STEP
 from .channel import Channel
 from .dead_letters import is_dead_topic
 from .health import WRITE
@@ -455,13 +456,8 @@ class Topic(Committer):
             return
         journal = self.journal
         journal.begin()
-        journal.identify(self.epoch)
-        journal.pump(self.pumped)
-        for deferred in self._held:
-            journal.defer(deferred)
-        for channel in self.channels.values():
-            for _ in channel.snapshot(journal):
-                pass
+        for _ in self._snapshot(journal):
+            pass
         try:
             fd, stale = journal.rewrite()
         except OSError as error:
@@ -481,23 +477,15 @@ class Topic(Committer):
             self._copy_failed(error)
             return
         gathered = Journal(None)
-        gathered.identify(self.epoch)
-        gathered.pump(self.pumped)
-        for deferred in self._held:
-            gathered.defer(deferred)
-        copy.write_snapshot(gathered.block())
-        for channel in list(self.channels.values()):
-            for _ in chain(channel.snapshot(gathered), (None,)):
-                self.flush_journal()  # what happened before this piece stands before it
-                copy.write_snapshot(gathered.block())
-                yield
-                if journal.next_file is not copy or self.exiting:
-                    return
-                if copy.error is not None:
-                    self._copy_failed(copy.error)
-                    return
-                if channel.exiting:
-                    break
+        for _ in self._snapshot(gathered):
+            self.flush_journal()  # what happened before this piece stands before it
+            copy.write_snapshot(gathered.block())
+            yield
+            if journal.next_file is not copy or self.exiting:
+                return
+            if copy.error is not None:
+                self._copy_failed(copy.error)
+                return
 
         def completed(error: OSError | None) -> None:
             error = error or copy.error
@@ -515,6 +503,24 @@ class Topic(Committer):
             self._copy_failed(error)
         else:
             self._services.syncer.run_then(partial(copy.complete, fd), completed)
+
+    def _snapshot(self, journal: Journal) -> Iterator[None]:
+        """Add everything to the records of a journal; `Backlog.snapshot` says what may happen at a yield."""
+        journal.identify(self.epoch)
+        journal.pump(self.pumped)
+        yield
+        # Of what is not stored yet the journal is told when it is.
+        held = iter([each for each in self._held if each.position < self.log.end])
+        while deferred := list(islice(held, SNAPSHOT_STEP)):
+            for each in deferred:
+                journal.defer(each)
+            yield
+        for channel in list(self.channels.values()):
+            for _ in channel.snapshot(journal):
+                yield
+                if channel.exiting:
+                    break
+            yield
 
     def _copy_failed(self, error: OSError) -> None:
         logger.error("topic %s: the journal could not be written: %s", self.name, error)
