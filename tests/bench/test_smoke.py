@@ -88,6 +88,12 @@ def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())
 
 
+def test_the_benchmark_of_stalls_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "unknown_fins" in run("daemon/stalls.py", "--json", str(result))
+    assert json.loads(result.read_text())["ours"]["deferred"]["worst_ms"] > 0
+
+
 def test_the_security_benchmark_runs() -> None:
     output = run("daemon/security.py")
     assert "tls+deflate" in output

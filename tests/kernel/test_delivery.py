@@ -122,6 +122,10 @@ class Rig:
             def channel_ready(self, channel: object) -> None:
                 calls.append("ready")
 
+            def list_channel(self, channel: Any) -> None:
+                channel.listed = True
+                calls.append("listed")
+
             def wake_channel(self, channel: object, when: int) -> None:
                 calls.append(f"wake at {when}")
 
@@ -166,7 +170,7 @@ def test_fins_in_order_move_the_beginning_of_the_first_flight(twin: Any) -> None
     consumer, channel = rig.consumer, rig.channel
     assert (consumer.free, consumer.message_count, channel.in_flight_count) == (0, 5, 5)
     assert channel.finish(consumer, 100, 102) == []
-    assert rig.told() == ["journaled"]
+    assert rig.told() == ["journaled", "listed"]  # there is room: new messages are of interest
     assert rig.flights() == [(102, 103, 22), (200, 202, 30)]
     assert list(channel.ready) == [consumer]
     channel.topic.pumped = 51

@@ -43,7 +43,13 @@ class Model:
     def view(self) -> object:
         return (
             {
-                each.name: (number, each.position, each.passed, each.waiting)
+                # what lies before the position is passed anyway
+                each.name: (
+                    number,
+                    each.position,
+                    {p for p in each.passed if p >= each.position},
+                    each.waiting,
+                )
                 for number, each in self.channels.items()
             },
             self.deferred,

@@ -83,3 +83,45 @@ def test_it_may_change_while_it_is_walked() -> None:
     for start, end in ranges:
         ranges.add(start + 10, end + 10)
     assert list(ranges) == [(0, 1), (5, 6), (10, 11), (15, 16)]
+
+
+def test_a_million_holes_are_passed_without_moving_them_each_time() -> None:
+    """The lists are shortened when most of them is gone, not with every range that is."""
+
+    class Counted(list[int]):
+        moved = 0
+
+        def __delitem__(self, key: object) -> None:
+            Counted.moved += len(self)
+            super().__delitem__(key)  # type: ignore[arg-type]
+
+    ranges, size = Ranges(), 20_000
+    for position in range(0, 2 * size, 2):
+        ranges.add(position, position + 1)
+    ranges._starts, ranges._ends = Counted(ranges._starts), Counted(ranges._ends)
+    for position in range(0, 2 * size, 2):
+        ranges.drop_below(position + 1)
+        assert ranges.count == ranges.count_from(position) == size - position // 2 - 1
+    assert not ranges
+    assert Counted.moved < 10 * size
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 8), st.booleans()), max_size=250))
+def test_what_is_forgotten_at_the_front_stays_forgotten(steps: list[tuple[int, int, bool]]) -> None:
+    ranges, model, floor = Ranges(), set[int](), 0
+    for start, length, drop in [*((2 * n, 1, False) for n in range(150)), *steps]:
+        if drop:
+            floor += length
+            ranges.drop_below(floor)
+            model = {each for each in model if each >= floor}
+        else:
+            ranges.add(start, start + length)
+            model |= set(range(start, start + length))
+        assert ranges.count == len(model)
+        assert bool(ranges) == bool(model)
+        assert {each for low, high in ranges for each in range(low, high)} == model
+        assert (floor in ranges) == (floor in model)
+        assert ranges.count_from(floor + 3) == sum(each >= floor + 3 for each in model)
+        gap = ranges.next_gap(floor)
+        assert gap not in model
+        assert all(each in model for each in range(floor, gap))

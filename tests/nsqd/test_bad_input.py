@@ -501,6 +501,21 @@ async def test_many_errors_come_in_order_between_the_answers(broker: Nsqd) -> No
             await client.ok()
 
 
+async def test_very_many_unknown_ids_are_told_in_order_and_others_are_heard_meanwhile(broker: Nsqd) -> None:
+    async with await broker.connect() as client, await broker.connect() as other:
+        await client.sub("unknown_ids", "ch")
+        ids = [b"%016x" % (3 * number) for number in range(3000)]
+        client.send(
+            b"".join(b"FIN %b\n" % each for each in ids) + pub("errors", b"body") + b"FIN %b\n" % ids[0]
+        )
+        await other.pub("errors", b"body")
+        for each in ids:
+            assert await client.error() == b"E_FIN_FAILED FIN %b failed ID not in flight" % each
+        await client.ok()
+        assert await client.error() == b"E_FIN_FAILED FIN %b failed ID not in flight" % ids[0]
+        await client.pub("errors", b"body")
+
+
 async def test_too_many_consumers(broker: Nsqd) -> None:
     async with await broker.connect() as first, await broker.connect() as second:
         await first.sub("crowded", "ch")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -69,6 +71,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.channels: dict[str, ChannelModel] = {}
         self.ids: dict[bytes, int] = {}
         self.next_body = 0
+        self.rewriting: Iterator[None] | None = None
         self.create_channel()
         self.add_reader("c0", 4)
 
@@ -303,6 +306,17 @@ class ChannelMachine(RuleBasedStateMachine):
         self.topic.trim(self.clock.now / SECOND)
         self.topic.rewrite_journal()
 
+    @rule(steps=st.integers(1, 12))
+    def rewrite_the_journal_in_pieces(self, steps: int) -> None:
+        """A little of it: whatever comes next comes in between."""
+        with patch("nsquark.nsqd.backlog.SNAPSHOT_STEP", 1):
+            if self.rewriting is None:
+                self.rewriting = self.topic.rewriting_journal()
+            for _ in range(steps):
+                if next(self.rewriting, self) is self:
+                    self.rewriting = None
+                    break
+
     @rule(data=st.data())
     def operate(self, data: st.DataObject) -> None:
         if len(self.channels) < 3 and data.draw(st.booleans()):
@@ -315,6 +329,7 @@ class ChannelMachine(RuleBasedStateMachine):
     def restart(self, crash: bool, rdy: int) -> None:
         if not crash:
             self.topic.close()
+        self.rewriting = None
         old, self.harness = self.topic, Harness(self.path, self.clock, **self.limits)
         self.topic = Topic(self.harness, "t", self.path / "t")
         self.topic.restore(sorted(self.channels), self.topic_paused, self.clock.now)

@@ -73,9 +73,12 @@ def test_a_consumer_holds_what_was_added_and_not_taken(draw: random.Random) -> N
                     model[first] = (*model[first][:3], taken_piece.deadline)
             case _:
                 now = draw.randrange(120)
-                late = holder.overdue(now)
-                assert messages(late) == {number: each for number, each in model.items() if each[3] <= now}
-                model = {number: each for number, each in model.items() if each[3] > now}
+                most = draw.choice([0, 1, 2, 100])
+                late = holder.overdue(now, most)
+                due = {number: each for number, each in model.items() if each[3] <= now}
+                assert messages(late).items() <= due.items()
+                assert len(late) == most or messages(late) == due
+                model = {number: each for number, each in model.items() if number not in messages(late)}
                 assert holder.next_deadline == min((each[3] for each in model.values()), default=NEVER)
         check(holder, model)
         for number in (first, end, end + 1):

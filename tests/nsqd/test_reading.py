@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nsquark import kernel
-from nsquark.nsqd.connection import Connection
+from nsquark.errors import ProtocolError
+from nsquark.nsqd.connection import ERRORS_AT_ONCE, Connection
 from tests import daemon
 from tests.daemon import PATIENCE, Client, until
 from tests.nsqd.api import Api, running
@@ -102,6 +103,36 @@ async def test_fins_among_other_commands_and_in_pieces(api: Api) -> None:
     client.send(b"".join(fins[9:]) + b"CLS\n" + fins[0])
     assert (await client.frame())[1] == b"CLOSE_WAIT"
     assert await client.error() == b"E_FIN_FAILED FIN " + fins[0][4:-1] + b" failed ID not in flight"
+
+
+@pytest.mark.parametrize("command", [b"FIN", b"TOUCH"])
+async def test_a_read_full_of_errors_is_not_answered_in_one_go(
+    api: Api, command: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[int] = []  # errors, and 0 for every turn of the loop
+    fail = Connection._fail
+
+    def noted(connection: Connection, error: ProtocolError) -> None:
+        said.append(1)
+        fail(connection, error)
+
+    monkeypatch.setattr(Connection, "_fail", noted)
+    monkeypatch.setattr("nsquark.nsqd.connection.PARSE_NS", 0)  # every command takes too long
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        said.append(0)
+        if sum(said) < 1000:
+            loop.call_soon(turn)
+
+    client = await api.client()
+    await client.sub("t", "ch")
+    turn()
+    client.send(b"".join(b"%b %016x\n" % (command, 2 * number) for number in range(1000)))
+    for number in range(1000):
+        assert (b"%016x" % (2 * number)) in await client.error()
+    longest = max(map(len, "".join(map(str, said)).split("0")))
+    assert longest <= ERRORS_AT_ONCE
 
 
 async def test_fins_with_a_piece_of_a_command_behind_are_a_sign_of_life(api: Api) -> None:

@@ -36,10 +36,11 @@ cdef class Outlet:
     cdef public Tally delivery_times
     cdef public Records journal
     cdef public object again, skipped, latency
+    cdef public list deliveries
     cdef public dict ready
     cdef public uint32_t number
-    cdef public int64_t max_run_bytes, message_count, in_flight_count
-    cdef public bint paused, exiting, unreadable, bounded
+    cdef public int64_t max_run_bytes, max_runs, in_flight_count
+    cdef public bint paused, exiting, unreadable, bounded, listed
 
     cdef bint deliver_in_order(self, int64_t now, int64_t monotonic) except -1
     cpdef bint offer(self, Taker consumer) except -1

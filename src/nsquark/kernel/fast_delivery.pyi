@@ -52,15 +52,17 @@ class Outlet:
     again: Any
     skipped: Any
     latency: Any
+    deliveries: list[tuple[int, int, Any]] | None
     ready: dict[Any, None]
     number: int
     max_run_bytes: int
-    message_count: int
+    max_runs: int
     in_flight_count: int
     paused: bool
     exiting: bool
     unreadable: bool
     bounded: bool
+    listed: bool
     def __init__(self, topic: Committer, number: int, times: Tally, max_run_bytes: int) -> None: ...
     def deliver_rest(self, now: int, monotonic: int) -> None: ...
     def not_sent(self, run: Run, attempts: int) -> None: ...

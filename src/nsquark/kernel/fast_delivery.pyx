@@ -20,6 +20,7 @@ cdef extern from "<unistd.h>":
 
 cdef enum:
     FIN = 21
+    MOST_NOTED = 10000
 
 cdef object first_of = attrgetter("first")
 
@@ -113,6 +114,7 @@ cdef class Outlet:
         self.delivery_times = times
         self.max_run_bytes = max_run_bytes
         self.ready = {}
+        self.max_runs = 128
 
     def deliver(self, int64_t now, int64_t monotonic):
         if not self.paused and not self.exiting and self.ready and not self.deliver_in_order(now, monotonic):
@@ -125,7 +127,7 @@ cdef class Outlet:
         # `deliver_rest`, for what the cursor finds in memory.
         cdef dict ready = self.ready
         cdef int64_t available, free, want, share, room = 0
-        cdef Py_ssize_t others, round_left = 0, place
+        cdef Py_ssize_t others, round_left = 0, place, runs = 0
         cdef PyObject *key
         cdef Taker consumer, leader = None
         cdef Run run
@@ -139,6 +141,9 @@ cdef class Outlet:
             if consumer.sample_rate:
                 return False
             if round_left == 0:
+                if runs >= self.max_runs:
+                    self.topic.channel_ready(self)
+                    break
                 round_left = len(ready)
                 if 1 < round_left <= available:
                     room = 0
@@ -161,6 +166,7 @@ cdef class Outlet:
                     return False
                 del ready[consumer]
                 round_left -= 1
+                runs += 1
                 self.delivery_times.note(now - run.published, run.count)
                 available -= run.count
                 self.take_off(consumer, run, run.frames, 1, monotonic, run.count == want)
@@ -174,10 +180,12 @@ cdef class Outlet:
 
     cpdef bint offer(self, Taker consumer) except -1:
         # The only way into `ready`. A consumer without an outlet has no room.
-        if consumer.room() > 0:
-            self.ready[consumer] = None
-            return True
-        return False
+        if consumer.room() <= 0:
+            return False
+        self.ready[consumer] = None
+        if not self.listed:
+            self.topic.list_channel(self)
+        return True
 
     cpdef take_off(self, Taker consumer, Run run, frames, int64_t attempts, int64_t monotonic, bint alone=False):
         cdef int64_t number = run.count
@@ -200,6 +208,11 @@ cdef class Outlet:
         consumer.in_flight_count += number
         consumer.message_count += number
         self.in_flight_count += number
+        if self.deliveries is not None:
+            if len(self.deliveries) < MOST_NOTED:
+                self.deliveries.append((run.first_id, <object> run.first_id + number, consumer))
+            else:
+                self.deliveries = None
         consumer.put(frames, alone)
 
     def finish(self, Taker consumer not None, uint64_t first, end):

@@ -60,6 +60,7 @@ cdef class Records:
     cdef public int fd
     cdef public int64_t size
     cdef public bint unsynced
+    cdef public object copy
     cdef bytearray records
     cdef bint growing  # the last F record
     cdef uint32_t number

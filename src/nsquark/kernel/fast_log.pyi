@@ -81,6 +81,7 @@ class Records:
     fd: int
     size: int
     unsynced: bool
+    copy: Callable[[bytes], None] | None
     def undo(self) -> None: ...
     @property
     def dirty(self) -> bool: ...

@@ -293,6 +293,8 @@ cdef class Records:
         block = self.block()
         if self.fd < 0:
             return
+        if self.copy is not None:
+            self.copy(block)
         try:
             done = os.write(self.fd, block)
             while done < len(block):

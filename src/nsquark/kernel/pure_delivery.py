@@ -18,6 +18,7 @@ from .pure_log import Committer, LogCursor, Records, Run, Tally
 
 NEVER = 1 << 63
 FIN = 21  # bytes of the command
+MOST_NOTED = 10000  # deliveries
 _first = attrgetter("first")
 
 
@@ -125,17 +126,19 @@ class Outlet:
         self.number = number
         self.delivery_times = times
         self.max_run_bytes = max_run_bytes
+        self.max_runs = 128  # in one go, but for the rest of a round: others have their turn before more
         self.journal: Records | None = None
         self.again: Any = None  # what comes before the cursor's, sooner or later; has a `count`
         self.skipped: Any = None  # what the cursor is to pass over; has a `count`
         self.latency: Any = None  # hears of every FIN, if there is one
+        self.deliveries: list[tuple[int, int, Any]] | None = None  # (first id, end, taker), if noted
         self.ready: dict[Any, None] = {}  # takers that may have room, in turn
-        self.message_count = 0
         self.in_flight_count = 0
         self.paused = False
         self.exiting = False
         self.unreadable = False  # what comes next, when it was last tried
         self.bounded = False  # what is too much is dropped behind every delivery
+        self.listed = False  # the topic tells it of new messages; so it does while anybody is `ready`
 
     def deliver_rest(self, now: int, monotonic: int) -> None:
         """Send what there is to those who have room, in turn and in proportion to their room."""
@@ -162,10 +165,12 @@ class Outlet:
 
     def offer(self, consumer: Any) -> bool:
         """Note the consumer as ready, if it has room. This is the only way into `ready`."""
-        if consumer.free > 0:
-            self.ready[consumer] = None
-            return True
-        return False
+        if consumer.free <= 0:
+            return False
+        self.ready[consumer] = None
+        if not self.listed:
+            self.topic.list_channel(self)  # type: ignore[attr-defined]
+        return True
 
     def take_off(
         self, consumer: Any, run: Run, frames: Buffer, attempts: int, monotonic: int, alone: bool = False
@@ -185,6 +190,11 @@ class Outlet:
         consumer.in_flight_count += number
         consumer.message_count += number
         self.in_flight_count += number
+        if self.deliveries is not None:
+            if len(self.deliveries) < MOST_NOTED:
+                self.deliveries.append((run.first_id, run.first_id + number, consumer))
+            else:
+                self.deliveries = None  # nobody has asked for long
         consumer.put(frames, alone)
 
     def finish(self, consumer: Any, first: int, end: int) -> list[int]:

@@ -248,6 +248,7 @@ class Records:
         self.fd = -1
         self.size = 0  # of the file
         self.unsynced = False
+        self.copy: Callable[[bytes], None] | None = None  # gets every block that is written, too
         self._records = bytearray(BLOCK.pack(b"NQJ1", 0, 0))
         self._fin: tuple[int, int, int] | None = None  # the last F record, while it may still grow
 
@@ -303,6 +304,8 @@ class Records:
         block = self.block()
         if self.fd < 0:
             return
+        if self.copy is not None:
+            self.copy(block)
         try:
             done = os.write(self.fd, block)
             while done < len(block):

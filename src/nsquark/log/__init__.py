@@ -4,7 +4,15 @@ from nsquark.kernel import Run
 
 from .cursor import Cursor
 from .damage import Damage, Record, acknowledge, keep, records
-from .journal import ChannelState, InspectedJournal, Journal, JournalState, inspect_journal, replace_journal
+from .journal import (
+    ChannelState,
+    GatheredRecords,
+    InspectedJournal,
+    Journal,
+    JournalState,
+    inspect_journal,
+    replace_journal,
+)
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
 from .segment import OPEN_FILES, NotIndexed, Segment
@@ -17,6 +25,7 @@ __all__ = [
     "Cursor",
     "Damage",
     "Deferred",
+    "GatheredRecords",
     "Inspected",
     "InspectedJournal",
     "Journal",

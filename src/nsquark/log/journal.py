@@ -2,7 +2,8 @@
 
 One journal a topic, beside its segments: a file of blocks, each written with one write and guarded by a CRC.
 The records of a turn of the event loop make one block. A file begins with a snapshot of everything, so a
-later one replaces all before it; when a file has grown to many times its snapshot, the next is begun.
+later one replaces all before it; when a file has grown to many times its snapshot, the next is begun
+(`journal_copy.py`).
 
     0       4       8        12
     | NQJ1  | u32   | u32    | ...
@@ -33,6 +34,7 @@ from nsquark import kernel
 from nsquark.errors import UnknownVersion
 
 from .damage import Damage, Record, keep, records, tidy
+from .journal_copy import SUFFIX, JournalCopy
 from .ranges import Ranges
 from .syncing import write_all
 from .topic_log import Deferred
@@ -68,13 +70,17 @@ class ChannelState:
         self.waiting: dict[int, tuple[int, int]] = {}  # position: (attempts so far, due)
 
     def finish(self, start: int, end: int) -> None:
-        self.passed.add(start, end)
+        self._pass(start, end)
         self._forget(start, end)
 
     def requeue(self, start: int, end: int, attempts: int, due: int) -> None:
-        self.passed.add(start, end)
+        self._pass(start, end)
         for position in range(start, end):
             self.waiting[position] = (attempts, due)
+
+    def _pass(self, start: int, end: int) -> None:
+        # What lies before `position` is passed anyway, and may be very many ranges in any order.
+        self.passed.add(max(start, self.position), end)
 
     def move(self, position: int) -> None:
         self.position = position
@@ -262,6 +268,7 @@ class Journal(kernel.Records):
         self.state = JournalState()
         self.damaged = False  # there were files, and none of them could be read
         self.generation = 0  # of the file that is written
+        self._newest = 0  # of those that were begun
         self.records: list[Record] = []  # of damage, those that nobody has acknowledged
         self.found: list[Record] = []  # of those, what was found just now
         self.torn: list[tuple[Path, int]] = []  # files whose end was no whole block, and its bytes
@@ -270,6 +277,7 @@ class Journal(kernel.Records):
         self._unsound = False  # an fsync of the file has failed: it must be written again, see `syncing`
         self._stale: list[Path] = []
         self._worthless: list[Path] = []  # never synced, and not the newest
+        self._copy: JournalCopy | None = None
         if directory is not None:
             self._take_up(directory, inspect_journal(directory) if inspected is None else inspected)
 
@@ -292,8 +300,9 @@ class Journal(kernel.Records):
                 self._put_aside(file.path, damage)
         self.state = found.state
         self.damaged = not found.readable
-        self.generation = found.generations[-1] if found.generations else 0
+        self.generation = self._newest = found.generations[-1] if found.generations else 0
         self._stale = [self._path(generation) for generation in found.generations]
+        self._stale += directory.glob(PREFIX + "*" + SUFFIX)  # a crash came while they were written
 
     def _put_aside(self, path: Path, damage: Damage) -> None:
         record, new = keep(path, damage)
@@ -375,7 +384,9 @@ class Journal(kernel.Records):
         block = self.block()
         if self.directory is None:
             return -1, []
-        path = self._path(self.generation + 1)
+        self.give_up_copy()
+        self._newest += 1
+        path = self._path(self._newest)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             write_all(fd, block)
@@ -386,7 +397,7 @@ class Journal(kernel.Records):
             raise
         if self.fd >= 0:
             os.close(self.fd)
-        self.generation += 1
+        self.generation = self._newest
         self.fd = fd
         self._torn = self._unsound = self.unsynced = False
         self.size = self._snapshot_size = len(block)
@@ -409,16 +420,52 @@ class Journal(kernel.Records):
         if generation == self.generation:
             self._unsound = True
 
+    # ---- the next file, in pieces
+
+    @property
+    def next_file(self) -> JournalCopy | None:
+        """What is to follow the present file, if it is being written."""
+        return self._copy
+
+    def begin_copy(self) -> JournalCopy:
+        """Begin the next file; what is flushed from here on goes to both. Raises OSError."""
+        self._newest += 1
+        self._copy = copy = JournalCopy(self._path(self._newest))
+        self.copy = copy.write
+        return copy
+
+    def switch(self) -> list[Path]:
+        """Go on with the next file, which is complete; returns the files to delete."""
+        copy, self._copy, self.copy = self._copy, None, None
+        assert copy is not None
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.size, self._snapshot_size = copy.fd, copy.size, copy.snapshot_size
+        self.generation = int(copy.path.name[len(PREFIX) :])
+        self.unsynced = True  # what came after its fsync
+        self._torn = self._unsound = False
+        stale, self._stale = self._stale, [copy.path]
+        return stale
+
+    def give_up_copy(self) -> None:
+        """Stay with the present file."""
+        copy, self._copy, self.copy = self._copy, None, None
+        if copy is not None:
+            copy.give_up()
+
     def start_sync(self) -> list[int]:
         """Descriptors to fsync and close, in a thread; if that fails, it is `not_synced`."""
         if self.fd < 0 or not self.unsynced:
             return []
         fds = [os.dup(self.fd)]
+        if self._copy is not None:  # either may be the one that is read after a power cut
+            fds.append(os.dup(self._copy.fd))
         self.unsynced = False
         return fds
 
     def close(self, sync: bool = True) -> None:
         """Raises OSError when the disk does not hold everything; closed it is all the same."""
+        self.give_up_copy()
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             try:
@@ -426,6 +473,16 @@ class Journal(kernel.Records):
                     os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+class GatheredRecords(Journal):
+    """Records for a file of another's: they gather until `block` takes them."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def add(self, record: bytes) -> None:
+        kernel.Records.add(self, record)
 
 
 def replace_journal(fd: int, path: Path, stale: Sequence[Path]) -> None:

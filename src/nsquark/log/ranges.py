@@ -1,6 +1,8 @@
 """A set of positions as sorted, disjoint half-open ranges.
 
-Made for positions that come mostly in order: adding at the end merges with the last range in constant time.
+Made for positions that come mostly in order and go in order: adding at the end merges with the last range in
+constant time, and what is forgotten at the front stays in the lists, before `_head`, until it is the larger
+part of them.
 """
 
 from __future__ import annotations
@@ -8,43 +10,47 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+MANY_GONE = 64
+
 
 class Ranges:
-    __slots__ = ("_ends", "_starts", "count")
+    __slots__ = ("_ends", "_head", "_starts", "count")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
+        self._head = 0  # what lies before it in the lists is forgotten
         self.count = 0  # how many positions are in the set
 
     def __bool__(self) -> bool:
-        return bool(self._starts)
+        return len(self._starts) > self._head
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(list(zip(self._starts, self._ends, strict=True)))
+        """As they are now, whatever is changed meanwhile."""
+        return zip(self._starts[self._head :], self._ends[self._head :], strict=True)
 
     def __contains__(self, position: int) -> bool:
-        at = bisect_right(self._starts, position) - 1
-        return at >= 0 and position < self._ends[at]
+        at = bisect_right(self._starts, position, self._head) - 1
+        return at >= self._head and position < self._ends[at]
 
     def overlaps(self, start: int, end: int) -> bool:
         """Whether any of [start, end) is in the set."""
-        at = bisect_left(self._starts, end) - 1
-        return start < end and at >= 0 and self._ends[at] > start
+        at = bisect_left(self._starts, end, self._head) - 1
+        return start < end and at >= self._head and self._ends[at] > start
 
     def add(self, start: int, end: int) -> None:
         """Put [start, end) into the set, merging with what it touches."""
         if start >= end:
             return
         starts, ends = self._starts, self._ends
-        if not starts or start > ends[-1]:
+        if not self or start > ends[-1]:
             starts.append(start)
             ends.append(end)
             self.count += end - start
             return
         # the ranges that overlap or touch are those that end at or after `start` and begin at or before `end`
-        low = bisect_left(ends, start)
-        high = bisect_right(starts, end)
+        low = bisect_left(ends, start, self._head)
+        high = bisect_right(starts, end, self._head)
         if low < high:
             start = min(start, starts[low])
             end = max(end, ends[high - 1])
@@ -55,38 +61,41 @@ class Ranges:
 
     def drop_below(self, position: int) -> None:
         """Forget everything before `position`."""
-        starts, ends = self._starts, self._ends
-        if not starts or starts[0] >= position:
+        starts, ends, head = self._starts, self._ends, self._head
+        if not self or starts[head] >= position:
             return
-        gone = bisect_right(ends, position)
-        self.count -= sum(ends[:gone]) - sum(starts[:gone])
-        del starts[:gone]
-        del ends[:gone]
-        if starts and starts[0] < position:
-            self.count -= position - starts[0]
-            starts[0] = position
+        kept = bisect_right(ends, position, head)
+        self.count -= sum(ends[head:kept]) - sum(starts[head:kept])
+        self._head = kept
+        if kept > MANY_GONE and 2 * kept > len(starts):
+            del starts[:kept]
+            del ends[:kept]
+            self._head = kept = 0
+        if self and starts[kept] < position:
+            self.count -= position - starts[kept]
+            starts[kept] = position
 
     def drop_from(self, position: int) -> None:
         """Forget everything at and behind `position`."""
         starts, ends = self._starts, self._ends
-        keep = bisect_left(starts, position)
+        keep = bisect_left(starts, position, self._head)
         self.count -= sum(ends[keep:]) - sum(starts[keep:])
         del starts[keep:]
         del ends[keep:]
-        if ends and ends[-1] > position:
+        if self and ends[-1] > position:
             self.count -= ends[-1] - position
             ends[-1] = position
 
     def next_gap(self, position: int) -> int:
         """The first position at or behind `position` that is not in the set."""
-        at = bisect_right(self._starts, position) - 1
-        if at >= 0 and position < self._ends[at]:
+        at = bisect_right(self._starts, position, self._head) - 1
+        if at >= self._head and position < self._ends[at]:
             return self._ends[at]
         return position
 
     def next_start(self, position: int) -> int | None:
         """Where the first range at or behind `position` begins, or None; `position` is not in the set."""
-        at = bisect_left(self._starts, position)
+        at = bisect_left(self._starts, position, self._head)
         return self._starts[at] if at < len(self._starts) else None
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -101,9 +110,9 @@ class Ranges:
 
     def count_from(self, position: int) -> int:
         """How many positions at or behind `position` are in the set: cheap where few lie before it."""
-        starts, ends = self._starts, self._ends
-        at = bisect_right(ends, position)
-        before = sum(ends[:at]) - sum(starts[:at])
+        starts, ends, head = self._starts, self._ends, self._head
+        at = bisect_right(ends, position, head)
+        before = sum(ends[head:at]) - sum(starts[head:at])
         if at < len(starts) and starts[at] < position:
             before += position - starts[at]
         return self.count - before

@@ -9,6 +9,7 @@ journal gets told of every change that must survive.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from nsquark.kernel import Flight, Outlet
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 MAX_RUN_BYTES = 256 << 10
+SNAPSHOT_STEP = 500  # entries
 
 
 class Backlog(Outlet):
@@ -44,6 +46,10 @@ class Backlog(Outlet):
 
     def _flights(self) -> Iterable[Flight]:
         """What is in flight."""
+        return chain.from_iterable(self._flights_by_consumer())
+
+    def _flights_by_consumer(self) -> Iterator[list[Flight]]:
+        """What is in flight to each consumer, when it comes to it. Consumers may come and go meanwhile."""
         raise NotImplementedError
 
     def _wake_at(self, due: int) -> None:
@@ -62,23 +68,44 @@ class Backlog(Outlet):
             else:
                 self.again.push(position, 1, attempts, state.position)
 
-    def snapshot(self) -> None:
-        """Write everything into the journal, which has just begun a new file."""
-        journal = self.journal
-        if journal is None:
+    def snapshot(self, journal: Journal) -> Iterator[None]:
+        """Add everything to the records of a journal.
+
+        Anything may happen at each yield, as long as its records go to the same file in the order of time.
+        Not everything has a record, though: messages are delivered, fall due and become dead letters without
+        one. Such a message goes to where this has not looked yet: from deferred to requeued, from there to
+        the dying ones or to a consumer. What lies ahead of the cursor at the beginning is unfinished to the
+        journal wherever it goes.
+        """
+        if self.journal is None:
             return
-        journal.create(self.number, self.name, self.cursor.position)
-        for start, end in self.skipped:
-            journal.finish(self.number, start, end)
-        for flight in self._flights():
-            end = flight.position + flight.end - flight.first
-            journal.requeue(self.number, flight.position, end, flight.attempts, 0)
-        for again in [*self.again, *self._dying]:
-            journal.requeue(self.number, again.position, again.position + again.number, again.attempts, 0)
-        for later in self._later:
-            journal.requeue(
-                self.number, later.position, later.position + later.number, later.attempts, later.due
-            )
+        number = self.number
+        journal.create(number, self.name, self.cursor.position)
+        skipped = iter(self.skipped)  # as it is now, with the cursor where it is now
+        while ranges := list(islice(skipped, SNAPSHOT_STEP)):
+            for start, end in ranges:
+                journal.finish(number, start, end)
+            yield
+        at = 0
+        while deferred := self._later.from_position(at, SNAPSHOT_STEP):
+            for later in deferred:
+                end = later.position + later.number
+                journal.requeue(number, later.position, end, later.attempts, later.due)
+            at = deferred[-1].position + 1
+            yield
+        for queue in (self.again, self._dying):
+            at = 0
+            while requeued := queue.from_position(at, SNAPSHOT_STEP):
+                for again in requeued:
+                    end = again.position + again.number
+                    journal.requeue(number, again.position, end, again.attempts, 0)
+                at = requeued[-1].start + 1
+                yield
+        for flights in self._flights_by_consumer():
+            for flight in flights:
+                end = flight.position + flight.end - flight.first
+                journal.requeue(number, flight.position, end, flight.attempts, 0)
+            yield
 
     def low(self) -> int:
         """Everything before this position is finished."""
@@ -86,8 +113,8 @@ class Backlog(Outlet):
         for flight in self._flights():
             low = min(low, flight.position)
         for queue in (self.again, self._later, self._dying):
-            for entry in queue:
-                low = min(low, entry.position)
+            if (first := queue.low) is not None:
+                low = min(low, first)
         return low
 
     def add_needed(self, needed: Ranges) -> None:
@@ -97,7 +124,7 @@ class Backlog(Outlet):
         for flight in self._flights():
             needed.add(flight.position, flight.position + flight.end - flight.first)
         for queue in (self.again, self._later, self._dying):
-            for entry in queue:
+            for entry in queue.by_position():  # in order: a set of ranges grows best at its end
                 needed.add(entry.position, entry.position + entry.number)
 
     def _requeued(self, position: int, number: int, attempts: int, due: int) -> None:
@@ -123,6 +150,10 @@ class Backlog(Outlet):
         return fresh + self.again.count if fresh > 0 else self.again.count
 
     @property
+    def unfinished(self) -> int:
+        return self.depth + self.in_flight_count + self._later.count + self._dying.count
+
+    @property
     def backend_depth(self) -> int:
         """What of the depth is not in memory."""
         in_memory = min(self._fresh, self.topic.log.tail_length)
@@ -137,9 +168,10 @@ class Backlog(Outlet):
         """What the cursor has before it: (start, end)."""
         return self.skipped.gaps(self.cursor.position, self.topic.pumped)
 
-    def deferred(self) -> list[tuple[int, int, int, int]]:
+    def deferred(self) -> Iterator[tuple[int, int, int, int]]:
         """What waits for its time, the earliest first: (position, count, attempts so far, due)."""
-        return [(each.position, each.number, each.attempts, each.due) for each in sorted(self._later)]
+        for entry in self._later:
+            yield entry.position, entry.number, entry.attempts, entry.due
 
     # ---- the queue
 

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,7 @@ from nsquark.names import is_ephemeral
 
 from . import metadata
 from .certificates import Certificates
+from .chores import Chores
 from .dead_letters import DeadLetters
 from .disk_reads import DiskReads
 from .health import METADATA, WRITE, Health, Thing
@@ -100,6 +101,7 @@ class Broker:
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.monotonic_ns)
         self.due_timers = Timers(loop, time.time_ns, CLOCK_LOOK)
+        self.chores = Chores(loop)
         self.syncer = Syncer(loop)
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
@@ -145,8 +147,8 @@ class Broker:
                 channel.paused, channel.max_attempts = told.paused, told.max_attempts
         self._write_metadata()
         self.staging.load()
-        self._every(self.options.sync_timeout, self._sync)
-        self._every(TRIM_INTERVAL, self._trim)
+        self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
+        self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
@@ -165,20 +167,22 @@ class Broker:
 
         self._periodic.append(self.loop.call_later(seconds, run))
 
-    def _sync(self) -> None:
-        for topic in self.topics.values():
-            if topic.log.unsynced or topic.journal.unsynced:
+    def _sync(self) -> Iterator[None]:
+        for topic in list(self.topics.values()):
+            if (topic.log.unsynced or topic.journal.unsynced) and not topic.exiting:
                 self.syncer.request(topic)  # does not raise
+            yield
 
-    def _trim(self) -> None:
+    def _trim(self) -> Iterator[None]:
         OPEN_FILES.close_unused()
         now = time.time()
         freed = 0
-        for topic in self.topics.values():
+        for topic in list(self.topics.values()):
+            yield
             # a journal that could not be written is written again, whether anything happens or not
-            if topic.active or topic.log.trimmable or topic.journal.overgrown:
+            if (topic.active or topic.log.trimmable or topic.journal.overgrown) and not topic.exiting:
                 try:
-                    freed += topic.trim(now)
+                    freed += yield from topic.trimming(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
                     self.unhealthy(str(error), (topic.name, "trim"))
@@ -341,6 +345,7 @@ class Broker:
         self.stopping = True
         for handle in self._periodic:
             handle.cancel()
+        self.chores.close()
         self.syncer.stop()
         self.turn.run()
         topics = list(self.topics.values())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nsquark import kernel
@@ -21,6 +21,7 @@ from nsquark.kernel import Flight, Run
 from nsquark.log import Cursor, NotIndexed, Ranges
 
 from .backlog import MAX_RUN_BYTES, Backlog
+from .holders import Holders
 from .in_flight import NEVER, Consumer
 from .latency import LatencyWindow
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_NS = 1_000_000_000
 LAST_DUE = (1 << 63) - 1  # ns since the epoch, as the log and the journal write it
+WOKEN_AT_ONCE = 250  # entries whose time has come: about a millisecond
 
 
 class DueTimer:
@@ -59,9 +61,17 @@ class Channel(Backlog):
         self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
         self.due_timer = DueTimer(self)
+        self._passed_before = topic.passed_on
+        self._holders: Holders | None = None
+        self._searched = 0  # consumers, by `holder` while there are no `_holders`
         window = topic.options.e2e_processing_latency_window_time
         wanted = topic.options.e2e_processing_latency_percentile
         self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it has got of its topic."""
+        return self.topic.passed_on - self._passed_before
 
     # ---- consumers
 
@@ -70,9 +80,9 @@ class Channel(Backlog):
             for flight in consumer.flights:
                 yield consumer, flight
 
-    def _flights(self) -> Iterable[Flight]:
-        for consumer in self.consumers:
-            yield from consumer.flights
+    def _flights_by_consumer(self) -> Iterator[list[Flight]]:
+        for consumer in list(self.consumers):
+            yield consumer.flights
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
@@ -98,6 +108,7 @@ class Channel(Backlog):
         """Forget the consumer; returns what it had in flight."""
         consumer.outlet = None
         del self.consumers[consumer]
+        self.deliveries = self._holders = None
         self.ready.pop(consumer, None)
         self.topic.intake.consumers -= 1
         flights, consumer.flights = consumer.flights, []
@@ -160,17 +171,33 @@ class Channel(Backlog):
         return False
 
     def holder(self, message: int) -> Consumer | None:
-        """Who has this message in flight."""
-        return next((consumer for consumer in self.consumers if consumer.find(message)), None)
+        """Which consumer has this message in flight.
+
+        Once the consumers have been searched as often as there are flights, an index of those is cheaper.
+        From then on deliveries are noted for it, until there are very many of them and nobody has asked.
+        """
+        if self.deliveries is None or self._holders is None or self._holders.outgrown:
+            self.deliveries = self._holders = None
+            self._searched += len(self.consumers)
+            if self._searched <= sum([len(consumer.flights) for consumer in self.consumers]):
+                return next((consumer for consumer in self.consumers if consumer.find(message)), None)
+            self.deliveries, self._holders = [], Holders(self.consumers)
+            self._searched = 0
+        return self._holders.find(message, self.deliveries)
 
     # ---- time
 
     def wake(self, monotonic: int) -> None:
-        """Take back what has timed out."""
+        """Take back what has timed out.
+
+        Very many messages may have the same time: what is left of them comes when others had their turn.
+        """
+        room = WOKEN_AT_ONCE
         for consumer in self.consumers:
-            if consumer.next_deadline > monotonic:
+            if consumer.next_deadline > monotonic or room <= 0:
                 continue
-            late = consumer.overdue(monotonic)
+            late = consumer.overdue(monotonic, room)
+            room -= len(late)
             number = sum(flight.end - flight.first for flight in late)
             for flight in late:
                 size = flight.end - flight.first
@@ -184,10 +211,12 @@ class Channel(Backlog):
             self.topic.wake_channel(self, first)
 
     def queue_due(self, now: int) -> None:
-        """Queue what was deferred until now."""
-        while self._later and self._later.first.due <= now:
+        """Queue what was deferred until now; of very many, some, and the rest when others had their turn."""
+        room = WOKEN_AT_ONCE
+        while room > 0 and self._later and self._later.first.due <= now:
             later = self._later.pop()
             self.again.push(later.position, later.number, later.attempts, self._end_of_queue())
+            room -= 1
         self.topic.channel_ready(self)
         if self._later:
             self._wake_at(self._later.first.due)
@@ -213,8 +242,12 @@ class Channel(Backlog):
         available = self.depth
         round_left = room = 0  # consumers of this round that have not been served, and their room
         leader: Consumer | None = None
-        idle = 0
+        idle = runs = 0
         while ready and available > 0:
+            if runs >= self.max_runs and not round_left:
+                self.topic.channel_ready(self)
+                break
+            runs += 1
             if not round_left and 1 < (round_left := len(ready)) <= available:
                 room = sum([consumer.free for consumer in ready])
                 leader = next(iter(ready))
@@ -431,6 +464,7 @@ class Channel(Backlog):
         self.topic.channel_ready(self)
 
     def _begin_at(self, position: int) -> None:
+        self.topic.moved()
         self.skipped = Ranges()
         for queue in (self.again, self._later, self._dying):
             queue.clear()
@@ -504,7 +538,9 @@ class Channel(Backlog):
     def not_buried(self, position: int, number: int, attempts: int, now: int) -> None:
         """That failed: they wait a little, and it is tried again."""
         if self._leave_dying(position, number):
-            self._push_deferred(now + RETRY_NS, position, number, attempts)
+            due = now + RETRY_NS
+            self._requeued(position, number, attempts, due)
+            self._push_deferred(due, position, number, attempts)
 
     def _leave_dying(self, position: int, number: int) -> bool:
         """False if they have been moved or dropped in the meantime."""
@@ -515,6 +551,7 @@ class Channel(Backlog):
     def exit(self) -> None:
         """The channel is deleted, with all that it owes: its consumers are disconnected."""
         self.exiting = True
+        self.deliveries = self._holders = None
         self.topic.forget_channel(self)
         self.topic.works("read", self.name)
         for queue in (self.again, self._later, self._dying):

@@ -15,8 +15,9 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, islice
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,8 @@ logger = logging.getLogger(__name__)
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 HIGH_WATER = 256 << 10
 UNREAD_ANSWERS = 1 << 20  # a client that does not read its answers is not read from beyond this
+PARSE_NS = 2_000_000  # of one connection, before others have their turn
+ERRORS_AT_ONCE = 100  # FINs of messages that are not in flight: about a millisecond
 LINGER = 1.0  # how long a failed connection stays half open, so that its error is not lost in a reset
 PATIENCE = 10.0  # how long a closed connection may take to read what it was sent
 _HEX = frozenset(b"0123456789abcdef")
@@ -310,6 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         parser.received(nbytes)
         parser.start += taken
         event = None
+        until = monotonic_ns() + PARSE_NS
         try:
             while parser.start < parser.end and not answers.ended:
                 event = parser.next_event()
@@ -317,6 +321,11 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 self._handle(event)
                 self._waiting_since = monotonic_ns()
+                if self._waiting_since >= until and parser.start < parser.end and not self._busy:
+                    self._go_on_after_others()
+                if self._busy:
+                    parser.keep(event)
+                    return
                 if type(event) is Pubs:
                     self._follow(PubFailed)
                 elif type(event) is Mpub and event.line:
@@ -329,6 +338,12 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionLost as error:
             logger.info("PROTOCOL(V2): [%s] closing: %s", self.remote_address, error)
             self.close()
+
+    def _go_on_after_others(self) -> None:
+        """Very many small commands came in one read: the rest of them is for the next turn of the loop."""
+        self._busy = True
+        self._pause_reading()
+        asyncio.get_running_loop().call_soon(self._refuse_more, iter(()))
 
     def _follow(self, error: type[ProtocolError]) -> None:
         """A publish came: where more of the same comes next, or nothing yet, it goes the short way."""
@@ -779,9 +794,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, fins: Fins) -> None:
         channel, consumer = self._held("FIN")
+        missing: list[int] = []
         for first, end in fins.ranges:
-            for missing in channel.finish(consumer, first, end):
-                self._fail(self._not_held(FinFailed, b"%016x" % missing))
+            missing += channel.finish(consumer, first, end)
+        if missing:
+            self._refuse(iter(missing))
+
+    def _refuse(self, missing: Iterator[int]) -> None:
+        """Tell the client which FINs failed; of very many some, and the rest after others had their turn."""
+        for number in islice(missing, ERRORS_AT_ONCE):
+            self._fail(self._not_held(FinFailed, b"%016x" % number))
+        following = next(missing, None)
+        if following is not None:
+            self._busy = True
+            self._pause_reading()
+            asyncio.get_running_loop().call_soon(self._refuse_more, chain((following,), missing))
+
+    def _refuse_more(self, missing: Iterator[int]) -> None:
+        if self._answers.ended:
+            return
+        self._busy = False
+        self._refuse(missing)
+        if not self._busy:
+            self._go_on()
 
     def exec_fin(self, params: list[bytes]) -> None:
         channel, consumer, message = self._message("FIN", params, 2)

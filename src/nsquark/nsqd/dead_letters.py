@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from nsquark import kernel
@@ -226,8 +227,11 @@ class DeadLetters:
                 result.failed = await self._send_back(channel, [body for _, body in mine])
             if mine and result.failed is None:
                 result.redelivered += len(mine)
+                gone = Ranges()
                 for position, _ in mine:
-                    source.discard(position, position + 1)
+                    gone.add(position, position + 1)
+                for start, end_of_run in gone:
+                    source.discard(start, end_of_run)
         return result
 
     async def _read(self, topic: Topic, start: int, stop: int) -> list[tuple[int, Letter | None]]:
@@ -259,8 +263,8 @@ class DeadLetters:
 
 def _next_range(source: Channel, end: int, seen: Ranges, most: int) -> tuple[int, int] | None:
     """Positions that wait on this channel, lie before `end` and have not been seen, and follow each other."""
-    waiting = [(position, position + number) for position, number, _ in source.requeued()]
-    for start, stop in (*waiting, *source.fresh()):
+    waiting = ((position, position + number) for position, number, _ in source.requeued())
+    for start, stop in chain(waiting, source.fresh()):
         start = seen.next_gap(start)
         stop = min(stop, end, start + most, seen.next_start(start) or end)
         if start < stop:

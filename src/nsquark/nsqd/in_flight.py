@@ -6,6 +6,7 @@ deadline. Answers cut pieces out of it, so in-order FINs only move its beginning
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
@@ -78,10 +79,12 @@ class Consumer(Taker):
                 number += sum(piece.end - piece.first for piece in self.take(first, last))
         return number
 
-    def overdue(self, now: int) -> list[Flight]:
-        """Remove every flight whose deadline has come."""
+    def overdue(self, now: int, most: int = sys.maxsize) -> list[Flight]:
+        """Remove the flights whose deadline has come, `most` at most."""
         late = [flight for flight in self.flights if flight.deadline <= now]
         if late:
-            self.flights = [flight for flight in self.flights if flight.deadline > now]
+            kept = [flight for flight in self.flights if flight.deadline > now]
+            self.flights = sorted([*late[most:], *kept], key=_first) if len(late) > most else kept
+            del late[most:]
         self.next_deadline = min((flight.deadline for flight in self.flights), default=NEVER)
         return late

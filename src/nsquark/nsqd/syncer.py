@@ -199,6 +199,20 @@ class Syncer:
 
         self._pool.submit(guarded)
 
+    def run_then(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+        """Do something that waits for the disk; then call `done` on the loop, with what went wrong."""
+
+        def guarded() -> None:
+            failure = None
+            try:
+                work()
+            except OSError as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(done, failure)
+
+        self._pool.submit(guarded)
+
     async def run(self, work: Callable[[], None]) -> None:
         """Do something that waits for the disk, behind everything asked for before."""
         await self._loop.run_in_executor(self._pool, work)

@@ -24,6 +24,7 @@ class Timed(Protocol):
 
 NEVER = 1 << 63
 LONGEST = 86400.0  # seconds that the event loop is asked to wait: some cannot count the years of an int64
+SLICE_NS = 1_000_000  # of waking those whose time has come, before anybody else has a turn
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Timers:
         self._handle = None
         self._armed = NEVER
         now = self._clock()
+        until = now + SLICE_NS
         while self._heap and self._heap[0].when <= now:
             timed = heapq.heappop(self._heap).timed
             if timed is None:
@@ -91,6 +93,8 @@ class Timers:
                 timed.wake(now)
             except Exception:  # one that fails must not stop the clock for all others
                 logger.exception("a timer failed")
+            if self._clock() >= until:
+                break
         if self._heap:
             # a little later rather than too early: the loop's clock counts milliseconds
             self._arm(max(self._heap[0].when, now + 200_000))

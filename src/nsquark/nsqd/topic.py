@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from nsquark.kernel import Buffer, Committer, Intake, Receipt, settle_all
 from nsquark.log import (
     ChannelState,
     Deferred,
+    GatheredRecords,
     Inspected,
     InspectedJournal,
     Journal,
@@ -35,6 +39,7 @@ from nsquark.log import (
 from nsquark.names import is_ephemeral
 from nsquark.wire import Mpub, Pubs
 
+from .backlog import SNAPSHOT_STEP
 from .channel import LAST_DUE, Channel
 from .dead_letters import is_dead_topic
 from .histogram import Histogram
@@ -50,6 +55,8 @@ logger = logging.getLogger(__name__)
 LARGE = 32 << 10
 EXITING = "exiting"  # the reason to refuse what is published to a topic that is deleted
 TOO_MUCH = 4 << 20  # to keep in memory until the turn's end
+DEFERRED_AT_ONCE = 250  # how many are passed on before others have a turn: about a millisecond
+FEW = 1000
 
 
 class Topic(Committer):
@@ -72,7 +79,12 @@ class Topic(Committer):
         self.ephemeral = is_ephemeral(name)
         self.channels: dict[str, Channel] = {}
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
-        self._held: list[Deferred] = []  # deferred, and behind `pumped`
+        self._held: deque[Deferred] = deque()  # deferred, and behind `pumped`, by position
+        self.passed_on = 0  # messages, to every channel there was
+        self._listed: dict[Channel, None] = {}  # that are told of every message: somebody may take it at once
+        self._durable = 0  # channels
+        self._moves = 0  # of channels, to any place
+        self._needed = 0  # messages of an ephemeral topic, when its memory was last looked through
         heeded = self.channels, self.watchers, self._held, services.problems
         # Of one that is only in memory every commit is of interest: it may have grown too large.
         sync_every = 0 if self.ephemeral else options.sync_every
@@ -116,13 +128,8 @@ class Topic(Committer):
         stands = max(self.log.first, min(stands, self.log.end))
         if paused or not names:
             self.pumped = stands
-        deferred = {each.position: each for each in [*state.deferred, *self.log.recovered]}
-        deferred = {
-            position: each
-            for position, each in deferred.items()
-            if position < self.log.end and position not in self.log.lost
-        }
-        self._held += [each for each in deferred.values() if each.position >= self.pumped]
+        deferred = self._all_deferred(state.deferred)
+        self._held += [each for each in deferred if each.position >= self.pumped]
         for name in names:
             known = state.channels.get(name)
             # A channel that the journal does not know gets too much rather than too little.
@@ -130,7 +137,7 @@ class Topic(Committer):
             if known is None:
                 self._pass_lost(channel, channel.cursor.position, self.pumped)
                 continue
-            for each in deferred.values():
+            for each in deferred:
                 self._restore_deferred(known, each)
             for start, end in self.log.gaps(known.position):
                 known.finish(start, min(end, self.pumped))
@@ -139,6 +146,20 @@ class Topic(Committer):
             channel.restore(known, now)
         self.journal.state = JournalState()  # the channels have it now, and go on from there
         self.rewrite_journal()
+
+    def _all_deferred(self, journaled: list[Deferred]) -> list[Deferred]:
+        """What the journal and the log know of deferred messages, each once and in order, cut at `pumped`.
+
+        The log knows them by batch, the journal by publish, so that one may hold several of the other.
+        """
+        found, known = [], self.log.first
+        left = [each for each in journaled if each.position not in self.log.lost]
+        for each in sorted([*self.log.recovered, *left], key=attrgetter("position")):
+            start, end = max(each.position, known), min(each.position + each.count, self.log.end)
+            known = max(known, end)
+            middle = max(start, min(self.pumped, end))
+            found += [Deferred(a, b - a, each.due) for a, b in ((start, middle), (middle, end)) if a < b]
+        return found
 
     def _restore_deferred(self, known: ChannelState, each: Deferred) -> None:
         if each.position >= self.pumped:
@@ -221,11 +242,14 @@ class Topic(Committer):
             self._trim_memory()
         if self._services.problems:
             self._services.healthy()
-        held = self._held
-        if held and held[-1].position >= first:
-            for deferred in held:
-                if deferred.position >= first:
-                    self.journal.defer(deferred)
+        if self._held and self._held[-1].position >= first:
+            new = []
+            for deferred in reversed(self._held):
+                if deferred.position < first:
+                    break
+                new.append(deferred)
+            for deferred in reversed(new):
+                self.journal.defer(deferred)
             self.journaled()
         if self.sync_every == 1:
             self.unsynced_receipts += receipts
@@ -242,7 +266,8 @@ class Topic(Committer):
 
     def failed(self, error: OSError, first: int, receipts: list[Receipt]) -> None:
         """The log could not be written."""
-        self._held[:] = [each for each in self._held if each.position < first]
+        while self._held and self._held[-1].position >= first:
+            self._held.pop()
         self._refuse(error, receipts)
 
     def _tell_watchers(self) -> None:
@@ -280,29 +305,59 @@ class Topic(Committer):
         return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
 
     def pump(self) -> None:
-        """Pass everything on to the channels, if there are any and nothing holds the topic back."""
-        if self.paused or self.starting or not self.channels:
+        """Pass everything on to the channels, if there are any and nothing holds the topic back.
+
+        Only those are visited that somebody listens to: for the others `pumped` says it all. Of deferred
+        messages every channel is told, so where there are very many of them, some are passed on now, and the
+        rest in the turns that follow.
+        """
+        if self.paused or self.starting or self.exiting or not self.channels:
             return
-        before, self.pumped = self.pumped, self.log.end
-        number = self.pumped - before
+        before, end = self.pumped, self.log.end
+        if self._held:
+            end = self._pass_deferred(end)
+        number = end - before
         if not number:
             return
+        self.pumped = end
         if self.log.lost:
-            number -= self.log.lost.count_from(before)
-        held = list(self._held)
-        self._held.clear()
-        durable = False
-        for channel in self.channels.values():
-            channel.message_count += number
-            if self.log.lost:
-                self._pass_lost(channel, before, self.pumped)
-            if held:
-                channel.hold_back(held)
-            durable = durable or not channel.ephemeral
-            self._services.turn.ready(channel)
-        if not durable and not self.ephemeral:
+            number -= self.log.lost.count_from(before) - self.log.lost.count_from(end)
+            for channel in self.channels.values():
+                self._pass_lost(channel, before, end)
+        self.passed_on += number
+        turn = self._services.turn
+        silent = []
+        for channel in self._listed:
+            if channel.ready or channel.bounded:
+                turn.ready(channel)
+            else:
+                silent.append(channel)
+        for channel in silent:
+            channel.listed = False
+            del self._listed[channel]
+        if not self._durable and not self.ephemeral:
             self.journal.pump(self.pumped)
             self.journaled()
+
+    def _pass_deferred(self, end: int) -> int:
+        """Tell the channels of the first deferred messages before `end`; returns how far they know now."""
+        held, passed = self._held, list[Deferred]()
+        most = max(1, DEFERRED_AT_ONCE // len(self.channels))
+        while held and held[0].position < end:
+            if len(passed) == most:
+                self._services.turn.pumps(self)
+                end = held[0].position
+                break
+            passed.append(held.popleft())
+        if passed:
+            for channel in self.channels.values():
+                channel.hold_back(passed)
+        return end
+
+    def list_channel(self, channel: Channel) -> None:
+        """Have this channel visited with every message, as long as it has consumers that are ready."""
+        channel.listed = True
+        self._listed[channel] = None
 
     def channel(self, name: str) -> Channel:
         """The channel of this name, created if it is not there."""
@@ -322,6 +377,9 @@ class Topic(Committer):
         channel = Channel(self, name, self._next_number, position)
         self._next_number += 1
         self.channels[name] = channel
+        self._durable += not channel.ephemeral
+        if channel.bounded:
+            self.list_channel(channel)
         return channel
 
     def _pass_lost(self, channel: Channel, start: int, end: int) -> None:
@@ -333,6 +391,8 @@ class Topic(Committer):
         """Raises KeyError if there is none of this name."""
         channel = self.channels.pop(name)
         logger.info("TOPIC(%s): deleting channel %s", self.name, name)
+        self._durable -= not channel.ephemeral
+        self._listed.pop(channel, None)
         channel.exit()
         self._services.announce(self.name, name)
         if not self.exiting:
@@ -543,12 +603,17 @@ class Topic(Committer):
             self._rewrite()
 
     def _rewrite(self) -> OSError | None:
-        journal = self.journal
         try:
             fd, stale = self._write_snapshot()
         except OSError as error:
             self.journal_failed(error)
             return error
+        self._replace_journal(fd, stale)
+        return None
+
+    def _replace_journal(self, fd: int, stale: Sequence[Path]) -> None:
+        """Have the present file synced, by a descriptor that is closed then, and those before it deleted."""
+        journal = self.journal
         generation = journal.generation
 
         def synced(error: OSError | None) -> None:
@@ -559,43 +624,134 @@ class Topic(Committer):
                 self.works("journal")
 
         self._services.syncer.sync_then_delete(fd, journal.path, stale, synced)
-        return None
 
     def _write_snapshot(self) -> tuple[int, list[Path]]:
         journal = self.journal
         journal.begin()
+        for _ in self._snapshot(journal):
+            pass
+        return journal.rewrite()
+
+    def rewriting_journal(self) -> Iterator[None]:
+        """`rewrite_journal`, with pauses in which anything may happen."""
+        journal = self.journal
+        self.flush_journal()
+        try:
+            copy = journal.begin_copy()
+        except OSError as error:
+            self._copy_failed(error)
+            return
+        gathered = GatheredRecords()
+        for _ in self._snapshot(gathered):
+            self.flush_journal()  # what happened before this piece stands before it
+            copy.write_snapshot(gathered.block())
+            yield
+            if journal.next_file is not copy or self.exiting:
+                return
+            if copy.error is not None:
+                self._copy_failed(copy.error)
+                return
+
+        def completed(error: OSError | None) -> None:
+            error = error or copy.error
+            if journal.next_file is not copy:
+                return
+            if error is not None:
+                self._copy_failed(error)
+            else:
+                stale = journal.switch()
+                try:
+                    self._replace_journal(os.dup(journal.fd), stale)
+                except OSError as failed:  # no descriptor is left: the next rewrite deletes them
+                    journal.not_replaced(journal.generation, stale)
+                    self.journal_failed(failed)
+
+        try:
+            fd = os.dup(copy.fd)
+        except OSError as error:
+            self._copy_failed(error)
+        else:
+            self._services.syncer.run_then(partial(copy.complete, fd), completed)
+
+    def _snapshot(self, journal: Journal) -> Iterator[None]:
+        """Add everything to the records of a journal; `Backlog.snapshot` says what may happen at a yield."""
         journal.identify(self.epoch)
         journal.pump(self.pumped)
-        for deferred in self._held:
-            journal.defer(deferred)
-        for channel in self.channels.values():
-            channel.snapshot()
-        return journal.rewrite()
+        yield
+        # Of what is not stored yet the journal is told when it is.
+        held = iter([each for each in self._held if each.position < self.log.end])
+        while deferred := list(islice(held, SNAPSHOT_STEP)):
+            for each in deferred:
+                journal.defer(each)
+            yield
+        for channel in list(self.channels.values()):
+            for _ in channel.snapshot(journal):
+                yield
+                if channel.exiting:
+                    break
+            yield
+
+    def _copy_failed(self, error: OSError) -> None:
+        self.journal_failed(error)
+        self.journal.give_up_copy()
 
     def trim(self, now: float) -> int:
         """Let go of what nobody needs. Called now and then. Returns the bytes of memory, about."""
+        trimming = self.trimming(now)
+        while True:
+            try:
+                next(trimming)
+            except StopIteration as end:
+                return int(end.value)
+
+    def trimming(self, now: float) -> Generator[None, None, int]:
+        """`trim`, with pauses in which anything may happen."""
         self.active = False
         before = self.log.chunk_bytes
-        for channel in self.channels.values():
+        for channel in list(self.channels.values()):
             before += len(channel.cursor.data)
             if channel.cursor.rest():
                 before -= len(channel.cursor.data)
                 self.active = True  # so that we come again
+            yield
         if self.ephemeral:
-            self._trim_memory()
+            self._trim_memory_if_worth_it()
         elif self.log.trimmable:
-            low = self.pumped
-            for channel in self.channels.values():
+            moves, low = self._moves, self.pumped
+            for channel in list(self.channels.values()):
+                if low < self.log.segments[0].end:
+                    break  # not even the first segment can go, whatever the others say
+                if channel.exiting:
+                    continue
                 # an ephemeral channel that is stuck may hold the two newest segments, not the disk
                 low = min(low, max(channel.low(), self.log.recent if channel.ephemeral else 0))
+                yield
+                if self.exiting:
+                    return 0
+            if moves != self._moves:
+                low = self.log.first  # a channel that was asked already may have gone back
             segments = self.log.trim(min([low, *self.holds.values()]), now)
             if segments:
                 for segment in segments:
                     segment.close()
                 self._services.syncer.delete([segment.path for segment in segments])
-        if self.journal.overgrown:
-            self.rewrite_journal()
+        if self.journal.overgrown and self.journal.next_file is None:
+            if self.journal.sound:
+                yield from self.rewriting_journal()
+            else:
+                self.rewrite_journal()
         return max(0, before - self.log.chunk_bytes)
+
+    def _trim_memory_if_worth_it(self) -> None:
+        """Look through all that is needed when there is half as much as the last time, or only a little."""
+        needed = self.depth + sum(channel.unfinished for channel in self.channels.values())
+        if needed <= FEW or needed <= self._needed // 2 or self.log.overfull:
+            self._needed = needed
+            self._trim_memory()
+
+    def moved(self) -> None:
+        """A channel begins at another position, which may be a lower one."""
+        self._moves += 1
 
     def _trim_memory(self) -> None:
         needed = Ranges()

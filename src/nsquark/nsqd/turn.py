@@ -4,12 +4,16 @@ Connections add messages to topics and free their places in channels; what follo
 all of them when the loop has read every socket that had something: the topics commit (one write each), the
 channels deliver, the publishers get their answers, the journals are written. Messages go before answers, for
 how late a message is counts for more.
+
+Where very many channels have something to deliver, their topics take turns, and what is not done within
+`DELIVERY_NS` is left for the next turn: others have been read from by then.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 logger = logging.getLogger(__name__)
+
+DELIVERY_NS = 1_500_000
+FEW_CHANNELS = 16  # all of them deliver, however long it takes
 
 
 class Turn:
@@ -41,6 +48,9 @@ class Turn:
         self._channels: dict[Channel, None] = {}
         self._journals: dict[Topic, None] = {}
         self._stored: list[Receipt] = []
+        self._pumps: dict[Topic, None] = {}
+        # What the time did not suffice for. In order, and quick to take the first from: a dict is not.
+        self._left: OrderedDict[Topic, OrderedDict[Channel, None]] = OrderedDict()
 
     def published(self, topic: Topic) -> None:
         """This topic has messages to commit."""
@@ -51,6 +61,12 @@ class Turn:
     def ready(self, channel: Channel) -> None:
         """This channel may have something to deliver."""
         self._channels[channel] = None
+        if not self._scheduled:
+            self._wake()
+
+    def pumps(self, topic: Topic) -> None:
+        """This topic has more to pass on to its channels."""
+        self._pumps[topic] = None
         if not self._scheduled:
             self._wake()
 
@@ -83,14 +99,24 @@ class Turn:
                     topic.commit()
                 except Exception:
                     logger.exception("topic %s could not commit", topic.name)
-        if self._channels:
+        if self._pumps:
+            pumps, self._pumps = self._pumps, {}
+            for topic in pumps:
+                try:
+                    topic.pump()
+                except Exception:
+                    logger.exception("topic %s could not pass on its messages", topic.name)
+        if self._channels or self._left:
             now, monotonic = self.clock(), self.monotonic()
             channels, self._channels = self._channels, {}
-            for channel in channels:
-                try:
-                    channel.deliver(now, monotonic)
-                except Exception:
-                    logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
+            if len(channels) > FEW_CHANNELS or self._left:
+                self._take_turns(channels, now, monotonic)
+            else:
+                for channel in channels:
+                    try:
+                        channel.deliver(now, monotonic)
+                    except Exception:
+                        logger.exception("channel %s:%s could not deliver", channel.topic.name, channel.name)
         if self._stored:
             stored, self._stored = self._stored, []
             try:
@@ -105,5 +131,23 @@ class Turn:
                 except Exception:
                     logger.exception("topic %s could not write its journal", topic.name)
         self._scheduled = False
-        if self._topics or self._channels or self._journals or self._stored:
+        if self._topics or self._channels or self._left or self._journals or self._stored or self._pumps:
             self._wake()
+
+    def _take_turns(self, channels: dict[Channel, None], now: int, monotonic: int) -> None:
+        """Let these channels and those left deliver, one of each topic in turn, as far as the time goes."""
+        left = self._left
+        for channel in channels:
+            left.setdefault(channel.topic, OrderedDict())[channel] = None
+        until = monotonic + DELIVERY_NS
+        while left:
+            topic, waiting = left.popitem(last=False)
+            channel, _ = waiting.popitem(last=False)
+            if waiting:
+                left[topic] = waiting
+            try:
+                channel.deliver(now, monotonic)
+            except Exception:
+                logger.exception("channel %s:%s could not deliver", topic.name, channel.name)
+            if self.monotonic() >= until:
+                return

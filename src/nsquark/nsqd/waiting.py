@@ -1,51 +1,80 @@
 """What a channel owes besides the log in order: messages to be delivered again, and deferred ones.
 
-Both are kept as ranges of positions with the attempts so far.
+Both are kept as ranges of positions with the attempts so far. Each queue has two orders: the one in which its
+messages come, and that of their positions. The second tells the lowest position without a walk, and finds
+what lies in a range, so that dropping costs by what is dropped and not by what is kept.
+
+The ranges of a queue do not overlap: a channel has every message in one place only.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import NamedTuple
+from itertools import islice
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-_order = count()
+from sortedcontainers import SortedKeyList, SortedList
+
+MANY_DROPPED = 1000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Again:
     """Messages to be delivered again, when the cursor has reached `mark`: their place in the queue."""
 
     position: int
-    number: int
+    number: int  # 0 when all of them were dropped
     attempts: int
     mark: int
+    start: int  # the position when it was queued: `position` grows, and the order by position must not change
+    rest: Again | None = None  # what is left behind a dropped gap: it has the same place in the queue
 
 
 class AgainQueue:
     """First in, first out."""
 
-    __slots__ = ("_entries", "count")
+    __slots__ = ("_by_position", "_dropped", "_entries", "count")
 
     def __init__(self) -> None:
-        self._entries: deque[Again] = deque()
+        self._entries: deque[Again] = deque()  # the first of them is not dropped
+        self._by_position: Any = SortedKeyList(key=attrgetter("start"))
+        self._dropped = 0  # entries that were dropped and are still in the queue
         self.count = 0  # messages
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def __iter__(self) -> Iterator[Again]:
-        return iter(self._entries)
+        for first in self._entries:
+            entry: Again | None = first
+            while entry is not None:
+                if entry.number:
+                    yield entry
+                entry = entry.rest
 
     @property
     def first(self) -> Again:
         return self._entries[0]
 
+    @property
+    def low(self) -> int | None:
+        """The lowest position in the queue."""
+        return self._by_position[0].position if self._by_position else None
+
+    def by_position(self) -> Iterator[Again]:
+        return iter(self._by_position)
+
+    def from_position(self, position: int, most: int) -> list[Again]:
+        """At most `most` of the entries that were queued at this position or a higher one, in that order."""
+        return list(islice(self._by_position.irange_key(position), most))
+
     def push(self, position: int, number: int, attempts: int, mark: int) -> None:
-        self._entries.append(Again(position, number, attempts, mark))
+        entry = Again(position, number, attempts, mark, position)
+        self._entries.append(entry)
+        self._by_position.add(entry)
         self.count += number
 
     def take(self, number: int) -> None:
@@ -53,30 +82,59 @@ class AgainQueue:
         entry = self._entries[0]
         self.count -= number
         if number == entry.number:
-            self._entries.popleft()
+            self._by_position.remove(entry)
+            self._leave_first()
         else:
             entry.position += number
             entry.number -= number
 
     def drop(self, start: int, end: int) -> None:
         """Away with the positions [start, end)."""
-        kept: deque[Again] = deque()
-        for entry in self._entries:
-            for first, last in _without(entry.position, entry.position + entry.number, start, end):
-                kept.append(Again(first, last - first, entry.attempts, entry.mark))
-        self._entries = kept
-        self.count = sum(entry.number for entry in kept)
+        for entry in _overlapping(self._by_position, start, end):
+            pieces = _without(entry.position, entry.position + entry.number, start, end)
+            self.count -= entry.number - sum(last - first for first, last in pieces)
+            if len(pieces) == 2:
+                first, last = pieces[1]
+                entry.rest = Again(first, last - first, entry.attempts, entry.mark, first, entry.rest)
+                self._by_position.add(entry.rest)
+            if pieces:
+                first, last = pieces[0]
+                entry.position, entry.number = first, last - first
+            else:
+                entry.number = 0
+                self._by_position.remove(entry)
+                self._dropped += 1
+        if self._entries and not self._entries[0].number:
+            self._dropped -= 1
+            self._leave_first()
+        if self._dropped > MANY_DROPPED and self._dropped > len(self._by_position):
+            self._entries = deque(self)
+            for entry in self._entries:
+                entry.rest = None
+            self._dropped = 0
+
+    def _leave_first(self) -> None:
+        entries = self._entries
+        while True:
+            rest = entries[0].rest
+            if rest is not None:
+                entries[0] = rest
+            else:
+                entries.popleft()
+            if not entries or entries[0].number:
+                return
+            self._dropped -= 1
 
     def clear(self) -> None:
         self._entries.clear()
-        self.count = 0
+        self._by_position.clear()
+        self._dropped = self.count = 0
 
 
 class Later(NamedTuple):
     """Messages that wait for a time."""
 
     due: int
-    order: int
     position: int
     number: int
     attempts: int
@@ -85,45 +143,72 @@ class Later(NamedTuple):
 class LaterQueue:
     """By due time."""
 
-    __slots__ = ("_heap", "count")
+    __slots__ = ("_by_due", "_by_position", "count")
 
     def __init__(self) -> None:
-        self._heap: list[Later] = []
+        self._by_due: Any = SortedList()
+        self._by_position: Any = SortedKeyList(key=attrgetter("position"))
         self.count = 0  # messages
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self._by_due)
 
     def __iter__(self) -> Iterator[Later]:
-        """In no order."""
-        return iter(self._heap)
+        return iter(self._by_due)
 
     @property
     def first(self) -> Later:
-        return self._heap[0]
+        entry: Later = self._by_due[0]
+        return entry
+
+    @property
+    def low(self) -> int | None:
+        """The lowest position in the queue."""
+        return self._by_position[0].position if self._by_position else None
+
+    def by_position(self) -> Iterator[Later]:
+        return iter(self._by_position)
+
+    def from_position(self, position: int, most: int) -> list[Later]:
+        """At most `most` of the entries that begin with this position or a higher one, in that order."""
+        return list(islice(self._by_position.irange_key(position), most))
 
     def push(self, due: int, position: int, number: int, attempts: int) -> None:
-        heapq.heappush(self._heap, Later(due, next(_order), position, number, attempts))
+        entry = Later(due, position, number, attempts)
+        self._by_due.add(entry)
+        self._by_position.add(entry)
         self.count += number
 
     def pop(self) -> Later:
-        entry = heapq.heappop(self._heap)
+        entry: Later = self._by_due.pop(0)
+        self._by_position.remove(entry)
         self.count -= entry.number
         return entry
 
     def drop(self, start: int, end: int) -> None:
         """Away with the positions [start, end)."""
-        heap = []
-        for entry in self._heap:
+        for entry in _overlapping(self._by_position, start, end):
+            self._by_due.remove(entry)
+            self._by_position.remove(entry)
+            self.count -= entry.number
             for first, last in _without(entry.position, entry.position + entry.number, start, end):
-                heap.append(entry._replace(position=first, number=last - first))
-        heapq.heapify(heap)
-        self._heap = heap
-        self.count = sum(entry.number for entry in heap)
+                self.push(entry.due, first, last - first, entry.attempts)
 
     def clear(self) -> None:
-        self._heap.clear()
+        self._by_due.clear()
+        self._by_position.clear()
         self.count = 0
+
+
+def _overlapping(by_position: Any, start: int, end: int) -> list[Any]:
+    """The entries that have a position of [start, end), and what else begins there."""
+    if start >= end or not by_position:
+        return []
+    found = list(by_position.irange_key(start, end, inclusive=(True, False)))
+    before = next(by_position.irange_key(None, start, inclusive=(True, False), reverse=True), None)
+    if before is not None and before.position + before.number > start:
+        found.append(before)
+    return found
 
 
 def _without(first: int, last: int, start: int, end: int) -> list[tuple[int, int]]:
