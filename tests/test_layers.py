@@ -187,7 +187,7 @@ def test_a_bad_import_is_found(path: str, source: str) -> None:
         ("nsqd/__main__.py", "from nsquark import flags, logs, process\nfrom .options import Options"),
         ("process.py", "import uvloop"),
         ("nsqd/options.py", "from nsquark.flags import Flag"),
-        ("spark/source.py", "from pyspark.sql.datasource import DataSource"),
+        ("spark/data_source.py", "from pyspark.sql.datasource import DataSource"),
     ],
 )
 def test_a_good_import_passes(path: str, source: str) -> None:

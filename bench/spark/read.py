@@ -44,8 +44,8 @@ from pyspark.sql.types import StructType
 
 from nsquark import kernel
 from nsquark.spark.columns import SCHEMA
-from nsquark.spark.decode import Decoder
-from nsquark.spark.fetching import PIECE
+from nsquark.spark.source.decode import Decoder
+from nsquark.spark.source.span_reader import PIECE
 from tests.spark.broker import Broker
 from tests.spark.session import new_session
 

@@ -11,7 +11,7 @@ import pytest
 from nsquark.flags import StartError
 from nsquark.pipeline.pacing import AtOnce, Pace, Rate
 from nsquark.pipeline.replaying import ExactOutlet, Message, PlainOutlet, Replaying, State
-from nsquark.spark.sink_options import SinkOptions, parse_sink_options
+from nsquark.spark.sink.options import SinkOptions, parse_sink_options
 from tests.spark.broker import Broker
 
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)

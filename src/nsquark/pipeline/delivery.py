@@ -14,9 +14,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nsquark.errors import NsquarkError
 from nsquark.flags import StartError
-from nsquark.spark.application import Application
 from nsquark.spark.errors import OptionError
-from nsquark.spark.sink_options import SinkOptions, parse_sink_options
+from nsquark.spark.sink.application import Application
+from nsquark.spark.sink.options import SinkOptions, parse_sink_options
 
 from . import durable
 from .options import AT_LEAST_ONCE, EXACTLY_ONCE, Publishing, in_flags, sink_options

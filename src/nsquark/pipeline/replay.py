@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nsquark.errors import NsquarkError
-from nsquark.spark.sink_options import parse_sink_options
+from nsquark.spark.sink.options import parse_sink_options
 
 from . import delivery
 from .exact_files import spark_path

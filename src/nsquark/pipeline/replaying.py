@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from nsquark.flags import StartError
-from nsquark.spark.application import Application
-from nsquark.spark.publishing import Publisher
-from nsquark.spark.rows import runs
-from nsquark.spark.sink_options import SinkOptions
-from nsquark.spark.targets import find_tcp
+from nsquark.spark.sink.application import Application
+from nsquark.spark.sink.nsqds import find_tcp
+from nsquark.spark.sink.options import SinkOptions
+from nsquark.spark.sink.publisher import Publisher
+from nsquark.spark.sink.rows import runs
 
 from . import durable
 from .delivery import new_app

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from nsquark.errors import NsquarkError
 from nsquark.spark.http import fetch
-from nsquark.spark.nodes import Directory, Node
 from nsquark.spark.options import StreamOptions
+from nsquark.spark.source.directory import Directory, Node
 
 logger = logging.getLogger(__name__)
 
