@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
-    "spark": {"client", "http", "kernel", "loopback", "names", "errors", "version"},
+    "spark": {"client", "wire", "http", "kernel", "loopback", "names", "addresses", "errors", "version"},
     "demo": {"client", "errors"},
     # A program that is all edge: its flags decide what it does.
     "pipeline": {"spark", "flags", "logs", "gotext", "names", "errors", "version"},

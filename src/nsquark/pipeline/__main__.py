@@ -58,7 +58,7 @@ def parse(argv: Sequence[str]) -> tuple[Subcommand, Any] | None:
 
 def check_source(options: Common) -> None:
     """What the data source would refuse, before Spark is started. Raises StartError."""
-    from nsquark.spark.options import parse_batch_options, parse_stream_options
+    from nsquark.spark.source.options import parse_batch_options, parse_stream_options
 
     try:
         if isinstance(options, Streaming):

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from nsquark.flags import StartError
 from nsquark.spark.sink.application import Application
-from nsquark.spark.sink.nsqds import find_tcp
+from nsquark.spark.sink.nsqds import find_tcp_addresses
 from nsquark.spark.sink.options import SinkOptions
 from nsquark.spark.sink.publisher import Publisher
-from nsquark.spark.sink.rows import runs
+from nsquark.spark.sink.rows import split_by_topic
 
 from . import durable
 from .delivery import new_app
@@ -85,12 +85,12 @@ class ExactOutlet:
         self._application = Application(options, app)
 
     def send(self, number: int, messages: Sequence[Message]) -> int:
-        attempt = self._application.attempt(number, 0)
-        if not attempt.known:
-            for run in runs(_as_batch(messages), self._options.topic):
-                for body, count in run.mpubs(b"", self._options.body_bytes):
-                    attempt.put(run.topic, 0, body, count)
-        return self._application.commit(number, [attempt.staged]).messages
+        attempt = self._application.begin_attempt(number, 0)
+        if not attempt.batch_is_known:
+            for rows in split_by_topic(_as_batch(messages), self._options.topic):
+                for body, count in rows.pack_mpubs(b"", self._options.body_bytes):
+                    attempt.put(rows.topic, 0, body, count)
+        return self._application.commit(number, [attempt.part]).messages
 
 
 class PlainOutlet:
@@ -98,13 +98,13 @@ class PlainOutlet:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._nsqds = find_tcp(options.addresses)
+        self._nsqds = find_tcp_addresses(options.addresses)
 
     def send(self, number: int, messages: Sequence[Message]) -> int:
         with Publisher(self._nsqds, self._options, number) as publisher:
-            for run in runs(_as_batch(messages), self._options.topic):
-                head = b"MPUB %b\n" % run.topic.encode()
-                for command, _ in run.mpubs(head, self._options.body_bytes):
+            for rows in split_by_topic(_as_batch(messages), self._options.topic):
+                head = b"MPUB %b\n" % rows.topic.encode()
+                for command, _ in rows.pack_mpubs(head, self._options.body_bytes):
                     publisher.publish(command, 1)
         return len(messages)
 

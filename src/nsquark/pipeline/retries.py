@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nsquark.errors import NsquarkError
-from nsquark.spark.http import fetch
-from nsquark.spark.options import StreamOptions
+from nsquark.spark.http import fetch_json
 from nsquark.spark.source.directory import Directory, Node
+from nsquark.spark.source.options import StreamOptions
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Watcher:
         try:
             for node in self._nodes():
                 query = {"format": "json", "include_clients": "false"}
-                stats = fetch(node.url, self._options.addresses.access, "/stats", query)
+                stats = fetch_json(node.url, self._options.addresses.access, "/stats", query)
                 for topic, counters in counters_of(stats, self._options.channel).items():
                     look[topic, node.name] = counters
         except (NsquarkError, KeyError, TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nsquark.spark.options import parse_stream_options
+from nsquark.spark.source.options import parse_stream_options
 
 from . import delivery
 from .file_output import FileOutput

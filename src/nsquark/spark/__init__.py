@@ -1,4 +1,4 @@
-"""Spark's side of nsquark: topics as streams and tables, by `format("nsq")`. Needs `nsquark[spark]`."""
+"""Topics as streams and tables of Spark, under `format("nsq")`. Needs `nsquark[spark]`."""
 
 from .data_source import NsqDataSource
 

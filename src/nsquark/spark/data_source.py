@@ -1,6 +1,7 @@
-"""`format("nsq")`: what Spark asks for, and the readers it gets.
+"""The data source behind `format("nsq")`: checks options and schemas, and makes readers and writers.
 
-Spark makes it in short-lived processes and ships what it makes to others, so nothing here holds a connection.
+Spark creates the data source in short-lived processes and ships its readers and writers to other processes.
+Nothing here holds a connection.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from .columns import SCHEMA, check_schema
-from .errors import in_one_line
-from .options import check_options, parse_batch_options, parse_stream_options
+from .columns import SCHEMA, check_source_schema
+from .errors import without_traceback
+from .options import check_options
+from .sink import NsqBatchWriter, NsqStreamWriter
 from .sink.options import parse_sink_options
-from .sink.writer import NsqBatchWriter, NsqStreamWriter
-from .source.batch_reader import NsqBatchReader
+from .source import NsqBatchReader
+from .source.options import parse_batch_options, parse_stream_options
 from .stream_reader import NsqStreamReader
 
 
@@ -26,8 +28,9 @@ class NsqDataSource(DataSource):
 
     Notes
     -----
-    A stream is a channel: it is seen among the channels of its topics, with a depth, and messages are kept
-    until the query has committed them. A batch reads ranges of the topics' logs and leaves no trace.
+    A stream reads through a channel: nsqd shows the channel among those of the topic, with its depth, and
+    keeps messages until the query has committed them. A batch reads ranges of the topics' logs and leaves
+    no trace.
 
     Examples
     --------
@@ -39,7 +42,7 @@ class NsqDataSource(DataSource):
     ...     .option("nsqd.http.addresses", "127.0.0.1:4151").option("subscribe", "events").load())
     """
 
-    @in_one_line
+    @without_traceback
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_options(options)
@@ -52,20 +55,20 @@ class NsqDataSource(DataSource):
     def schema(self) -> StructType:
         return SCHEMA
 
-    @in_one_line
+    @without_traceback
     def reader(self, schema: StructType) -> NsqBatchReader:
-        check_schema(schema)
+        check_source_schema(schema)
         return NsqBatchReader(parse_batch_options(self.options), schema)
 
-    @in_one_line
+    @without_traceback
     def streamReader(self, schema: StructType) -> NsqStreamReader:
-        check_schema(schema)
+        check_source_schema(schema)
         return NsqStreamReader(parse_stream_options(self.options), schema)
 
-    @in_one_line
+    @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> NsqBatchWriter:
         return NsqBatchWriter(parse_sink_options(self.options, schema), overwrite)
 
-    @in_one_line
+    @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
         return NsqStreamWriter(parse_sink_options(self.options, schema))

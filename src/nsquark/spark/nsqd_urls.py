@@ -1,75 +1,53 @@
-"""From an address of an nsqd to its HTTP API.
+"""From an address of an nsqd to the URL of its HTTP API.
 
-A TCP address is asked by an IDENTIFY on a connection of its own: NSQ's answer says nothing about HTTP,
-nsquark's does. An HTTP address of an nsqd that requires TLS is good for asking where it has HTTPS.
+The response to IDENTIFY on the TCP port tells the HTTP port, if the nsqd is nsquark's; a stock nsqd does not
+tell it. An nsqd that requires TLS refuses a request over plain HTTP, and tells its HTTPS port in the refusal.
 """
 
 from __future__ import annotations
 
-import json
-import socket
-import struct
 from urllib.parse import urlsplit
 
-from .errors import BadAnswer, Refused, Unreachable
-from .http import Access, fetch
+from nsquark.addresses import join_address, split_address
+from nsquark.errors import ConnectionLost
 
-_FRAME = struct.Struct(">II")
-_MAX_ANSWER = 1 << 20
+from .errors import BadResponse, RequestRefused, Unreachable
+from .http import Access, fetch_json
+from .v2_socket import ErrorFrame, V2Socket
 
 
-def http_url(address: str, access: Access) -> str:
-    """Where the HTTP API of the nsqd at host:port is; empty if it does not say.
+def find_http_url(tcp_address: str, access: Access) -> str:
+    """The URL of the HTTP API of the nsqd at host:port; empty if the nsqd does not tell it.
 
-    Raises Unreachable or BadAnswer.
+    Raises Unreachable or BadResponse.
     """
-    host, _, port = address.rpartition(":")
-    asked = json.dumps({"feature_negotiation": True, "user_agent": "nsquark-spark"}).encode()
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), access.timeout) as connection:
-            connection.sendall(b"  V2IDENTIFY\n" + struct.pack(">I", len(asked)) + asked)
-            size, kind = _FRAME.unpack(_read(connection, _FRAME.size))
-            if kind != 0 or not 4 <= size <= _MAX_ANSWER:
-                raise BadAnswer(f"nsqd {address}: no answer to IDENTIFY")
-            answer = json.loads(_read(connection, size - 4))
-    except ValueError:
-        raise BadAnswer(f"nsqd {address}: no answer to IDENTIFY") from None
+        with V2Socket(tcp_address, access.timeout) as connection:
+            identity = connection.identify({"feature_negotiation": True, "user_agent": "nsquark-spark"})
+    except (ConnectionLost, ErrorFrame, ValueError):
+        raise BadResponse(f"nsqd {tcp_address}: no answer to IDENTIFY") from None
     except OSError as error:
-        raise Unreachable(f"nsqd {address} cannot be reached: {error}") from None
-    http_port = answer.get("http_port") if isinstance(answer, dict) else None
-    return f"http://{host}:{http_port}" if http_port else ""
+        raise Unreachable(f"nsqd {tcp_address} cannot be reached: {error}") from None
+    http_port = identity.get("http_port")
+    return f"http://{join_address(split_address(tcp_address)[0], http_port)}" if http_port else ""
 
 
-def https_url(url: str, access: Access) -> str:
-    """The URL to use in place of one where HTTP may be refused: an nsqd that requires TLS says where.
+def find_https_url(url: str, access: Access) -> str:
+    """The HTTPS URL of an nsqd that refuses plain HTTP, and `url` itself for any other nsqd.
 
-    Raises Unreachable or BadAnswer.
+    Raises Unreachable or BadResponse.
     """
     if url.startswith("http:"):
         try:
-            fetch(url, access, "/info")
-        except Refused as error:
-            return https_instead(url, error) or url
+            fetch_json(url, access, "/info")
+        except RequestRefused as error:
+            return https_url_in(error, url) or url
     return url
 
 
-def https_instead(url: str, error: Refused) -> str:
-    """Where to go on when plain HTTP is refused; empty if that is not what is wrong."""
+def https_url_in(error: RequestRefused, url: str) -> str:
+    """The HTTPS URL that a refusal of plain HTTP at `url` tells; empty for any other refusal."""
     port = error.details.get("https_port")
     if error.status != 403 or not isinstance(port, int) or port <= 0:
         return ""
-    return f"https://{join(urlsplit(url).hostname or '', port)}"
-
-
-def join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionError("the connection was closed")
-        data += more
-    return data
+    return f"https://{join_address(urlsplit(url).hostname or '', port)}"

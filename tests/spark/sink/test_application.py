@@ -13,9 +13,9 @@ import pytest
 
 from nsquark.spark.errors import OptionError, Unreachable
 from nsquark.spark.options import Addresses
-from nsquark.spark.sink.application import Application, NotExact
+from nsquark.spark.sink.application import Application, OutcomeNotKnown
 from nsquark.spark.sink.options import SinkOptions
-from nsquark.spark.sink.staging_client import Staged, StagedClient
+from nsquark.spark.sink.staging_client import StagedPart, StagingClient
 from tests.daemon import Nsqlookupd
 from tests.spark.broker import Broker, mpub_body
 
@@ -40,14 +40,14 @@ def application(brokers: Sequence[Broker], app: str = APP, **more: bool) -> Appl
     return Application(options, app, **more)
 
 
-def stage(writer: Application, batch: int, *partitions: Sequence[int]) -> list[Staged]:
+def stage(writer: Application, batch: int, *partitions: Sequence[int]) -> list[StagedPart]:
     """Rows of a batch, by partition, as tasks put them."""
     staged = []
     for partition, rows in enumerate(partitions):
-        attempt = writer.attempt(batch, partition)
-        if rows and not attempt.known:
+        attempt = writer.begin_attempt(batch, partition)
+        if rows and not attempt.batch_is_known:
             attempt.put("t", 0, mpub_body(b"<row %d>" % row for row in rows), len(rows))
-        staged.append(attempt.staged)
+        staged.append(attempt.part)
     return staged
 
 
@@ -81,7 +81,7 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def at(method: str, call: int) -> None:
         calls = 0
-        work = getattr(StagedClient, method)
+        work = getattr(StagingClient, method)
 
         def counted(*arguments: Any) -> Any:
             nonlocal calls
@@ -90,7 +90,7 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise Died
             return work(*arguments)
 
-        monkeypatch.setattr(StagedClient, method, counted)
+        monkeypatch.setattr(StagingClient, method, counted)
 
     return at
 
@@ -107,8 +107,8 @@ def test_rows_are_published_where_they_were_staged(brokers: list[Broker]) -> Non
 
 
 def test_without_rows_nothing_is_said(brokers: list[Broker]) -> None:
-    assert not application(brokers).commit(0, [Staged(APP, 0, 0, "", 0)]).known
-    assert not application(brokers, lasting=False).commit(0, [Staged("job", 0, 0, "", 0)]).known
+    assert not application(brokers).commit(0, [StagedPart(APP, 0, 0, "", 0)]).known
+    assert not application(brokers, lasting=False).commit(0, [StagedPart("job", 0, 0, "", 0)]).known
     assert rows(brokers) == {}
 
 
@@ -178,7 +178,7 @@ def test_an_nsqd_that_dies_before_it_has_published_does_so_later(
     assert not write(brokers, 0, [0])
     home = home_of(brokers)
     away = next(each for each in brokers if each is not home)
-    work = StagedClient.publish
+    work = StagingClient.publish
 
     def then_one_dies(*arguments: Any) -> Any:
         answer = work(*arguments)
@@ -186,7 +186,7 @@ def test_an_nsqd_that_dies_before_it_has_published_does_so_later(
             away.kill()
         return answer
 
-    monkeypatch.setattr(StagedClient, "publish", then_one_dies)
+    monkeypatch.setattr(StagingClient, "publish", then_one_dies)
     with pytest.raises(Unreachable):
         write(brokers, 1, [1], [2], [3])
     monkeypatch.undo()
@@ -234,22 +234,24 @@ def test_an_nsqd_that_is_away_is_passed_over_unless_it_decides(brokers: list[Bro
 
 def test_what_cannot_be_known_is_refused(brokers: list[Broker]) -> None:
     first, second, third = brokers
-    assert not write([first], 0, [0], begins=False)
+    assert not write([first], 0, [0], may_begin=False)
     with pytest.raises(
-        NotExact, match=r"option 'deliveryMode': batch 1 of query app may have been published"
+        OutcomeNotKnown, match=r"option 'deliveryMode': batch 1 of query app may have been published"
     ):
-        write([second], 1, [1], begins=False)
-    assert not write([second, first], 1, [1], begins=False)
+        write([second], 1, [1], may_begin=False)
+    assert not write([second, first], 1, [1], may_begin=False)
     # the one that decides has forgotten, and then its disk is gone
     for lost in (first.data_path / "staged", first.data_path):
         first.kill()
         shutil.rmtree(lost)
         first.restart()
-        with pytest.raises(NotExact, match=f"{first.http_address} does not know any more which batches"):
+        with pytest.raises(
+            OutcomeNotKnown, match=f"{first.http_address} does not know any more which batches"
+        ):
             write([second, first], 2, [2])
     # two lists that have nothing in common, and then have
     assert not write([third], 0, [3])
-    with pytest.raises(NotExact, match="has two homes"):
+    with pytest.raises(OutcomeNotKnown, match="has two homes"):
         write([second, third], 2, [2])
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from nsquark.spark.errors import Unreachable
 from nsquark.spark.options import Addresses
-from nsquark.spark.sink.nsqds import find_http, find_tcp
 from nsquark.spark.sink.options import SinkOptions
-from nsquark.spark.sink.publisher import Publisher, PublishRefused
-from tests.daemon import Nsqlookupd, mpub
+from nsquark.spark.sink.publish_connection import PublishRefused
+from nsquark.spark.sink.publisher import Publisher
+from tests.daemon import mpub
 from tests.spark.broker import Broker
 
 NOBODY = "127.0.0.1:1"
@@ -40,7 +40,7 @@ def test_everything_is_answered_when_it_is_left(broker: Broker) -> None:
         with Publisher([broker.tcp_address], options()) as publisher:
             for number in range(100):
                 publisher.publish(mpub("t", [b"%d" % number + b"x" * 300] * 3), 1)
-        assert publisher._sent_bytes == 0
+        assert publisher._unanswered_bytes == 0
     assert broker.log("t")["next"] == 600
 
 
@@ -86,27 +86,3 @@ def test_what_nsqd_does_not_take_is_not_sent_again(tmp_path: Path) -> None:
         publisher = Publisher([broker.tcp_address], options(window_bytes=0))
         with pytest.raises(PublishRefused, match=r"E_BAD_MESSAGE MPUB message too big 101 > 100"):
             publisher.publish(mpub("t", [b"x" * 101]), 1)
-
-
-def test_nsqds_are_found_by_what_is_given(broker: Broker, tmp_path: Path) -> None:
-    here, nowhere = f"http://{broker.http_address}", f"http://{NOBODY}"
-    assert find_http(Addresses(nsqd_http=(nowhere, here))) == (sorted([here, nowhere]), [])
-    urls, problems = find_http(Addresses(nsqd_tcp=(NOBODY, broker.tcp_address)))
-    assert urls == [here]
-    assert len(problems) == 1
-    assert NOBODY in problems[0]
-    assert find_tcp(Addresses(nsqd_tcp=("a:1", "b:2"))) == ["a:1", "b:2"]
-    assert find_tcp(Addresses(nsqd_http=(f"http://{broker.http_address}", f"http://{NOBODY}"))) == [
-        broker.tcp_address
-    ]
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
-        find_tcp(Addresses(nsqd_http=(f"http://{NOBODY}",)))
-    with Nsqlookupd().start() as lookupd:
-        addresses = Addresses(lookupd=(f"http://{lookupd.http_address}",))
-        with pytest.raises(Unreachable, match="no nsqd is known"):
-            find_tcp(addresses)
-        flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
-        with Broker(tmp_path / "registered", flag).start() as registered:
-            registered.wait_for_line(r"LOOKUPD\(.*\): peer is")
-            assert find_tcp(addresses) == [registered.tcp_address]
-            assert find_http(addresses) == ([f"http://{registered.http_address}"], [])

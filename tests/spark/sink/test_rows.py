@@ -1,4 +1,4 @@
-"""Record batches as runs of messages, and what is refused."""
+"""Record batches as the rows of single topics, packed as commands, and the rows that are refused."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nsquark.spark.sink.rows import BadRow, by_defer, runs
+from nsquark.spark.sink.rows import BadRow, split_by_delay, split_by_topic
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def bodies(run: Any) -> list[bytes]:
+def bodies(rows: Any) -> list[bytes]:
     found = []
-    for body, number in run.mpubs(b"", 1 << 20):
+    for body, number in rows.pack_mpubs(b"", 1 << 20):
         at = 4
         for _ in range(number):
             (size,) = struct.unpack_from(">i", body, at)
@@ -28,16 +28,16 @@ def bodies(run: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()])
-def test_a_column_is_one_run_wherever_it_begins(kind: pa.DataType) -> None:
+def test_a_column_is_packed_wherever_it_begins(kind: pa.DataType) -> None:
     values = pa.array([f"message {number}" for number in range(10)], pa.string()).cast(kind)
-    (run,) = runs(batch(value=values.slice(3, 4)), "t")
-    assert bodies(run) == [b"message 3", b"message 4", b"message 5", b"message 6"]
+    (rows,) = split_by_topic(batch(value=values.slice(3, 4)), "t")
+    assert bodies(rows) == [b"message 3", b"message 4", b"message 5", b"message 6"]
 
 
 def test_messages_of_a_topic_keep_their_order() -> None:
     values = pa.array([b"%d" % number for number in range(1000)])
     topics = pa.array([f"t{number * number % 7}" for number in range(1000)])
-    found = {run.topic: bodies(run) for run in runs(batch(value=values, topic=topics), "")}
+    found = {rows.topic: bodies(rows) for rows in split_by_topic(batch(value=values, topic=topics), "")}
     assert found == {
         f"t{rest}": [b"%d" % number for number in range(1000) if number * number % 7 == rest]
         for rest in {number * number % 7 for number in range(7)}
@@ -45,26 +45,29 @@ def test_messages_of_a_topic_keep_their_order() -> None:
 
 
 def test_the_option_is_for_all_rows() -> None:
-    (run,) = runs(batch(value=pa.array([b"x"]), topic=pa.array(["other"])), "t")
-    assert run.topic == "t"
+    (rows,) = split_by_topic(batch(value=pa.array([b"x"]), topic=pa.array(["other"])), "t")
+    assert rows.topic == "t"
 
 
 def test_what_is_deferred_is_told_apart() -> None:
     values = pa.array([b"0", b"1", b"2", b"3", b"4"])
     defers = pa.array([None, 5, 0, 7, 7], pa.int32())
-    now, later = runs(batch(value=values, defer=defers), "t")
+    now, later = split_by_topic(batch(value=values, defer=defers), "t")
     assert bodies(now) == [b"0", b"2"]
-    (commands,) = [commands for commands, _ in later.dpubs(1 << 20)]
+    (commands,) = [commands for commands, _ in later.pack_dpubs(1 << 20)]
     assert commands == b"".join(
         b"DPUB t %d\n\0\0\0\1%b" % (delay, body) for delay, body in ((5, b"1"), (7, b"3"), (7, b"4"))
     )
-    assert [(delay, bodies(part)) for delay, part in by_defer(later)] == [(5, [b"1"]), (7, [b"3", b"4"])]
-    assert [(delay, bodies(part)) for delay, part in by_defer(now)] == [(0, [b"0", b"2"])]
+    assert [(delay, bodies(part)) for delay, part in split_by_delay(later)] == [
+        (5, [b"1"]),
+        (7, [b"3", b"4"]),
+    ]
+    assert [(delay, bodies(part)) for delay, part in split_by_delay(now)] == [(0, [b"0", b"2"])]
 
 
 def test_bodies_are_split_at_the_size_that_is_asked_for() -> None:
-    (run,) = runs(batch(value=pa.array([b"x" * 96] * 25)), "t")
-    assert [number for _, number in run.mpubs(b"", 1004)] == [10, 10, 5]
+    (rows,) = split_by_topic(batch(value=pa.array([b"x" * 96] * 25)), "t")
+    assert [number for _, number in rows.pack_mpubs(b"", 1004)] == [10, 10, 5]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +81,10 @@ def test_bodies_are_split_at_the_size_that_is_asked_for() -> None:
     ],
 )
 def test_a_row_that_is_no_message_is_refused(columns: dict[str, Any], problem: str) -> None:
-    found = runs(batch(**columns), "" if "topic" in columns else "t")
+    found = split_by_topic(batch(**columns), "" if "topic" in columns else "t")
     with pytest.raises(BadRow, match=problem):
         list(map(bodies, found))
 
 
-def test_no_rows_are_no_runs() -> None:
-    assert list(runs(batch(value=pa.array([], pa.binary())), "t")) == []
+def test_no_rows_are_no_messages() -> None:
+    assert list(split_by_topic(batch(value=pa.array([], pa.binary())), "t")) == []

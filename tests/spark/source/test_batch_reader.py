@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
 
 from nsquark.spark.columns import SCHEMA
 from nsquark.spark.errors import DataLost, NoSuchTopic, OptionError, Unreachable
-from nsquark.spark.options import parse_batch_options
 from nsquark.spark.source.batch_reader import NsqBatchReader
+from nsquark.spark.source.options import parse_batch_options
 from nsquark.spark.source.partitions import LogPartition
 from tests.spark.broker import Broker, numbered
 

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from nsquark.spark.errors import NoSuchTopic, Unreachable
-from nsquark.spark.options import Reader, parse_addresses, parse_subscription
+from nsquark.spark.options import OptionReader, parse_addresses
 from nsquark.spark.source.directory import Directory
+from nsquark.spark.source.logs import find_logs
+from nsquark.spark.source.options import parse_subscription
 from tests.daemon import Nsqlookupd
 from tests.security.certificates import Authority
 from tests.spark.broker import Broker, ask, numbered
 
 
 def directory(**options: str) -> Directory:
-    given = Reader(options, tuple(options))
+    given = OptionReader(options, tuple(options))
     return Directory(parse_addresses(given), parse_subscription(given))
 
 
@@ -52,23 +54,23 @@ def _knows(lookupd: Nsqlookupd, topic: str) -> bool:
 
 def test_nsqds_are_found_by_topic_and_by_pattern(lookupd: Nsqlookupd, registered: Broker) -> None:
     where = {"lookupd.http.addresses": lookupd.http_address}
-    (log,) = directory(**where, subscribe="t1").logs()
+    (log,) = find_logs(directory(**where, subscribe="t1"))
     assert (log.topic, log.node.name, log.next) == ("t1", f"127.0.0.1:{registered.tcp_port}", 3)
-    assert [log.topic for log in directory(**where, subscribePattern="t.*").logs()] == ["t1", "t2"]
-    assert [log.topic for log in directory(**where, subscribe="u,t*").logs()] == ["t1", "t2", "u"]
+    assert [log.topic for log in find_logs(directory(**where, subscribePattern="t.*"))] == ["t1", "t2"]
+    assert [log.topic for log in find_logs(directory(**where, subscribe="u,t*"))] == ["t1", "t2", "u"]
     with pytest.raises(NoSuchTopic, match=f"no topic 'x' at http://{lookupd.http_address}"):
-        directory(**where, subscribe="x").logs()
+        find_logs(directory(**where, subscribe="x"))
 
 
 def test_a_lookupd_that_is_away_says_what_it_said_last(lookupd: Nsqlookupd, registered: Broker) -> None:
     with Nsqlookupd().start() as other:
         both = {"lookupd.http.addresses": f"{lookupd.http_address},{other.http_address}"}
         found = directory(**both, subscribe="t1")
-        assert len(found.logs()) == 1
+        assert len(find_logs(found)) == 1
         lookupd.kill()
-        assert len(found.logs()) == 1
+        assert len(find_logs(found)) == 1
     with pytest.raises(Unreachable, match=f"http://{lookupd.http_address} cannot be reached"):
-        directory(**both, subscribe="t1").logs()
+        find_logs(directory(**both, subscribe="t1"))
 
 
 def test_an_nsqd_that_requires_tls(tmp_path: Path) -> None:
@@ -78,11 +80,11 @@ def test_an_nsqd_that_requires_tls(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", *flags).start() as broker:
         where: dict[str, Any] = {"nsqd.http.addresses": broker.http_address, "subscribe": "t"}
         with pytest.raises(Unreachable, match="certificate"):
-            directory(**where).logs()
+            find_logs(directory(**where))
         trusted = directory(**where, **{"tls.caFile": str(tmp_path / "ca.pem")})
         with pytest.raises(NoSuchTopic):
-            trusted.logs()
+            find_logs(trusted)
         (node,) = trusted.nodes("t")
         assert node.url.startswith("https://")
         with pytest.raises(NoSuchTopic):
-            directory(**where, **{"tls.insecureSkipVerify": "true"}).logs()
+            find_logs(directory(**where, **{"tls.insecureSkipVerify": "true"}))

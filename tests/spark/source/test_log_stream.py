@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from nsquark.errors import NsquarkError
 from nsquark.spark.columns import SCHEMA
 from nsquark.spark.errors import ChannelInUse, DataLost, NoSuchTopic, OptionError, Unreachable
-from nsquark.spark.options import parse_stream_options
+from nsquark.spark.source.options import parse_stream_options
 from nsquark.spark.stream_reader import NsqStreamReader
 from tests.spark.broker import Broker, numbered
 
@@ -479,7 +479,7 @@ def test_the_log_is_kept_until_the_query_commits(tmp_path: Path) -> None:
 def test_a_second_query_is_refused_and_may_come_when_the_first_is_gone(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsquark.spark.source.channel_lease._PATIENCE", 0.0)
+    monkeypatch.setattr("nsquark.spark.source.channel_lease._TAKE_TIMEOUT", 0.0)
     broker.publish("t", numbered(1))
     first = Query(broker)
     start = first.reader.initialOffset()
@@ -498,7 +498,7 @@ def test_nothing_that_is_wrong_has_a_traceback_of_ours(broker: Broker) -> None:
     with pytest.raises(NsquarkError) as caught:
         Query(broker).reader.initialOffset()
     frames = [entry.name for entry in caught.traceback]
-    assert frames[-1] == "plain"
+    assert frames[-1] == "wrapper"
     broker.publish("t", numbered(3))
     query = Query(broker)
     start = query.reader.initialOffset()
@@ -506,4 +506,4 @@ def test_nothing_that_is_wrong_has_a_traceback_of_ours(broker: Broker) -> None:
     lose_by_deleting(broker)
     with pytest.raises(DataLost) as caught:
         query.read(start, end)
-    assert caught.traceback[-1].name == "each_in_one_line"
+    assert caught.traceback[-1].name == "iterate_without_traceback"

@@ -12,10 +12,10 @@ import pytest
 
 from nsquark import kernel
 from nsquark.spark.columns import SCHEMA
-from nsquark.spark.errors import BadAnswer, Unreachable
-from nsquark.spark.options import parse_batch_options
+from nsquark.spark.errors import BadResponse, Unreachable
 from nsquark.spark.source import span_reader
 from nsquark.spark.source.offsets import Span
+from nsquark.spark.source.options import parse_batch_options
 from nsquark.spark.source.partitions import LogPartition
 from nsquark.spark.source.span_reader import read_span
 from tests.spark.broker import Broker, numbered
@@ -32,7 +32,7 @@ def read(
         "fetchoffset.numretries": "0",
     }
     partition = LogPartition(Span("t", "n", "127.0.0.1:4150", epoch, start, end), f"http://{address}")
-    batches = read_span(partition, SCHEMA, parse_batch_options(options).fetching)
+    batches = read_span(partition, SCHEMA, parse_batch_options(options).fetch)
     return [
         list(zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True))
         for batch in batches
@@ -116,7 +116,7 @@ GOOD = batches_of([b"a", b"b"], 5)
     ],
 )
 def test_an_answer_that_is_none_of_nsqd_is_told(body: bytes) -> None:
-    with serving(body, len(body)) as address, pytest.raises(BadAnswer, match="not an answer of nsqd"):
+    with serving(body, len(body)) as address, pytest.raises(BadResponse, match="not an answer of nsqd"):
         read(address, "0", 5, 7)
 
 

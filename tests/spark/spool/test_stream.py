@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from nsquark.spark.columns import SCHEMA
 from nsquark.spark.errors import ChannelInUse, DataLost, OptionError
-from nsquark.spark.options import parse_stream_options
+from nsquark.spark.source.options import parse_stream_options
 from nsquark.spark.stream_reader import NsqStreamReader
 from tests.spark.broker import Broker, numbered
 

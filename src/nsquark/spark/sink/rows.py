@@ -1,8 +1,8 @@
-"""From record batches to runs of messages for one topic: columns as a whole, never row by row."""
+"""From record batches to the messages of one topic at a time, column by column and never row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,66 +14,70 @@ from nsquark.names import is_valid_name
 
 
 class BadRow(NsquarkError):
-    """A row that is no message."""
+    """A row cannot be published as a message."""
 
     def __init__(self, column: str, problem: str) -> None:
         super().__init__(f"column '{column}': {problem}")
 
 
-class Run(NamedTuple):
-    """Bodies for one topic that follow each other: rows `first` to `last` of the buffers."""
+class TopicRows(NamedTuple):
+    """Rows for one topic: rows `first` to `last` of the Arrow buffers that hold their values."""
 
     topic: str
     data: Any
     offsets: Any
-    width: int
-    defers: Any  # int64 by row, or None when there is nothing to defer
+    width: int  # bytes of an offset
+    defers: Any  # int64 by row, or None if no row is deferred
     first: int
     last: int
 
-    def mpubs(self, head: bytes, max_bytes: int) -> Iterator[tuple[bytes, int]]:
-        """MPUB bodies, or commands with a `head`, and how many messages each has."""
-        row = self.first
-        while row < self.last:
-            laid, following = kernel.lay_mpub(
-                head, self.data, self.offsets, self.width, row, self.last, max_bytes
-            )
-            if following == row:
-                raise BadRow("value", "is empty in a row, and NSQ takes no empty messages")
-            yield laid, following - row
-            row = following
+    def pack_mpubs(self, head: bytes, max_bytes: int) -> Iterator[tuple[bytes, int]]:
+        """MPUB bodies, each behind `head`, and how many messages each of them has."""
+        return self._pack(
+            lambda row: kernel.lay_mpub(head, self.data, self.offsets, self.width, row, self.last, max_bytes)
+        )
 
-    def dpubs(self, max_bytes: int) -> Iterator[tuple[bytes, int]]:
-        """The same as runs of DPUB commands."""
-        row, topic = self.first, self.topic.encode()
-        while row < self.last:
-            laid, following = kernel.lay_dpubs(
+    def pack_dpubs(self, max_bytes: int) -> Iterator[tuple[bytes, int]]:
+        """Runs of DPUB commands, and how many messages each of them has."""
+        topic = self.topic.encode()
+        return self._pack(
+            lambda row: kernel.lay_dpubs(
                 topic, self.data, self.offsets, self.width, self.defers, row, self.last, max_bytes
             )
+        )
+
+    def _pack(self, lay: Callable[[int], tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+        """`lay` packs the rows from a row on, and tells the first row that it has not packed."""
+        row = self.first
+        while row < self.last:
+            packed, following = lay(row)
             if following == row:
                 raise BadRow("value", "is empty in a row, and NSQ takes no empty messages")
-            yield laid, following - row
+            yield packed, following - row
             row = following
 
 
-def runs(batch: pa.RecordBatch, topic: str) -> Iterator[Run]:
-    """All messages of a batch, those of a topic in their order; `topic` is for all, unless it is empty."""
+def split_by_topic(batch: pa.RecordBatch, topic: str) -> Iterator[TopicRows]:
+    """All rows of a batch. The rows of a topic keep their order; rows with and without delay are separate.
+
+    A `topic` that is not empty is the topic of all rows. Raises BadRow.
+    """
     if not batch.num_rows:
         return
     values = batch.column("value")
     if values.null_count:
         raise BadRow("value", f"is null in {values.null_count} rows")
     defers = _defers(batch)
-    groups: list[tuple[str, Any]] = [(topic, None)] if topic else _by_topic(batch.column("topic"))
+    groups: list[tuple[str, Any]] = [(topic, None)] if topic else _group_by_topic(batch.column("topic"))
     for name, rows in groups:
         if rows is None:
-            yield from _split(name, values, defers)
+            yield from _split_deferred(name, values, defers)
         else:
-            yield from _split(name, values.take(rows), None if defers is None else defers.take(rows))
+            yield from _split_deferred(name, values.take(rows), None if defers is None else defers.take(rows))
 
 
 def _defers(batch: pa.RecordBatch) -> Any:
-    """Milliseconds by row, or None when no row has any."""
+    """The delay of each row in milliseconds, or None if no row has one."""
     if "defer" not in batch.schema.names:
         return None
     defers = pc.fill_null(batch.column("defer").cast(pa.int64()), 0)
@@ -83,8 +87,8 @@ def _defers(batch: pa.RecordBatch) -> Any:
     return defers if most else None
 
 
-def _by_topic(column: Any) -> list[tuple[str, Any]]:
-    """Each topic and the rows that are its own; None when that is all of them."""
+def _group_by_topic(column: Any) -> list[tuple[str, Any]]:
+    """Each topic and the indices of its rows; None in place of indices if all rows have the same topic."""
     if column.null_count:
         raise BadRow("topic", f"is null in {column.null_count} rows")
     encoded = column.dictionary_encode()
@@ -97,35 +101,34 @@ def _by_topic(column: Any) -> list[tuple[str, Any]]:
     order = pc.sort_indices(encoded.indices)  # stable
     counts = pc.value_counts(encoded.indices)
     sizes = {each["values"]: each["counts"] for each in counts.to_pylist()}
-    groups, at = [], 0
+    groups, start = [], 0
     for code, name in enumerate(names):
-        groups.append((name, order.slice(at, sizes[code])))
-        at += sizes[code]
+        groups.append((name, order.slice(start, sizes[code])))
+        start += sizes[code]
     return groups
 
 
-def _split(topic: str, values: Any, defers: Any) -> Iterator[Run]:
-    """Those that are deferred, and those that are not."""
+def _split_deferred(topic: str, values: Any, defers: Any) -> Iterator[TopicRows]:
     if defers is None:
-        yield _run(topic, values, None)
+        yield _topic_rows(topic, values, None)
         return
-    later = pc.greater(defers, 0)
-    now = values.filter(pc.invert(later))
-    if len(now):
-        yield _run(topic, now, None)
-    yield _run(topic, values.filter(later), defers.filter(later))
+    deferred = pc.greater(defers, 0)
+    at_once = values.filter(pc.invert(deferred))
+    if len(at_once):
+        yield _topic_rows(topic, at_once, None)
+    yield _topic_rows(topic, values.filter(deferred), defers.filter(deferred))
 
 
-def _run(topic: str, values: Any, defers: Any) -> Run:
+def _topic_rows(topic: str, values: Any, defers: Any) -> TopicRows:
     wide = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     _, offsets, data = values.buffers()
     if defers is not None:
-        # the kernel counts rows alike in all buffers
+        # The kernel takes a row to have the same number in all buffers.
         values, defers = pa.concat_arrays([values]), pa.concat_arrays([defers])
         _, offsets, data = values.buffers()
         if values.offset or defers.offset:
             raise AssertionError("filtered columns begin at their buffers' beginning")
-    return Run(
+    return TopicRows(
         topic,
         memoryview(data) if data is not None else b"",
         memoryview(offsets),
@@ -136,14 +139,14 @@ def _run(topic: str, values: Any, defers: Any) -> Run:
     )
 
 
-def by_defer(run: Run) -> Iterator[tuple[int, Run]]:
-    """A run with one delay each: for who cannot say more than one."""
-    if run.defers is None:
-        yield 0, run
+def split_by_delay(rows: TopicRows) -> Iterator[tuple[int, TopicRows]]:
+    """Runs of rows with the same delay, in order. Staged publishing takes one delay per request."""
+    if rows.defers is None:
+        yield 0, rows
         return
-    delays = pa.Array.from_buffers(pa.int64(), run.last, [None, pa.py_buffer(run.defers)])
+    delays = pa.Array.from_buffers(pa.int64(), rows.last, [None, pa.py_buffer(rows.defers)])
     encoded = pc.run_end_encode(delays)
     first = 0
     for delay, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
-        yield delay, run._replace(first=first, last=end, defers=None)
+        yield delay, rows._replace(first=first, last=end, defers=None)
         first = end

@@ -1,8 +1,8 @@
-"""The writers that Spark gets: record batches in, on the executors; commit and abort, on the driver.
+"""The writers that Spark uses: `write` runs on the executors, `commit` and `abort` run on the driver.
 
-At least once, rows are published as they come, and a commit has nothing to do. Exactly once, tasks stage
-their rows and the commit publishes what the successful ones have staged; whoever failed or was too slow has
-staged for nothing. How that is once over several nsqds is told in `application`.
+At least once, tasks publish their rows at once, and a commit has nothing to do. Exactly once, tasks stage
+their rows, and the commit publishes what the successful tasks have staged. The rows of a task that failed or
+came too late are never published. `application` tells how this is exactly once over several nsqds.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from nsquark.errors import NsquarkError
 
-from ..errors import OptionError, in_one_line
+from ..errors import OptionError, without_traceback
 from .application import Application
-from .nsqds import find_tcp
+from .nsqds import find_tcp_addresses
 from .options import SinkOptions
 from .publisher import Publisher
-from .rows import by_defer, runs
-from .staging_client import Attempt, Staged
+from .rows import split_by_delay, split_by_topic
+from .staging_client import StagedPart, TaskAttempt
 
 logger = logging.getLogger(__name__)
 
+# Properties of a task that Spark sets for streaming queries.
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What a task tells the driver."""
 
-    staged: Staged | None = None
+    part: StagedPart | None = None
 
 
 class _Writer:
@@ -48,14 +49,14 @@ class _Writer:
     def _application(self, app: str) -> Application:
         raise NotImplementedError
 
-    @in_one_line
-    def write(self, iterator: Iterator[Any]) -> Written:
+    @without_traceback
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         context = TaskContext.get()
         assert context is not None
         if self._options.exactly_once:
-            return Written(self._stage(iterator, context))
+            return TaskResult(self._stage(iterator, context))
         self._publish(iterator, context.partitionId())
-        return Written()
+        return TaskResult()
 
     def _publish(self, iterator: Iterator[Any], partition: int) -> None:
         options = self._options
@@ -63,56 +64,56 @@ class _Writer:
         with contextlib.ExitStack() as stack:
             for batch in iterator:
                 if publisher is None:  # a task without rows needs none
-                    nsqds = find_tcp(options.addresses)
+                    nsqds = find_tcp_addresses(options.addresses)
                     publisher = stack.enter_context(Publisher(nsqds, options, partition))
-                for run in runs(batch, options.topic):
-                    if run.defers is not None:
-                        for commands, number in run.dpubs(options.body_bytes):
-                            publisher.publish(commands, number)
+                for rows in split_by_topic(batch, options.topic):
+                    if rows.defers is not None:
+                        for commands, count in rows.pack_dpubs(options.body_bytes):
+                            publisher.publish(commands, count)
                     else:
-                        head = b"MPUB %b\n" % run.topic.encode()
-                        for command, _ in run.mpubs(head, options.body_bytes):
+                        head = b"MPUB %b\n" % rows.topic.encode()
+                        for command, _ in rows.pack_mpubs(head, options.body_bytes):
                             publisher.publish(command, 1)
 
-    def _stage(self, iterator: Iterator[Any], context: TaskContext) -> Staged:
+    def _stage(self, iterator: Iterator[Any], context: TaskContext) -> StagedPart:
         options = self._options
         app = self._app or context.getLocalProperty(QUERY_ID)
         number = self._batch if self._batch is not None else context.getLocalProperty(BATCH_ID)
         if not app or number is None:
             raise OptionError("txnAppId", "missing, and Spark does not say which query this is")
-        attempt: Attempt | None = None
+        attempt: TaskAttempt | None = None
         for batch in iterator:
             if attempt is None:  # a task without rows needs none
-                attempt = self._application(app).attempt(int(number), context.partitionId())
-            if attempt.known:
-                continue  # Spark wants its rows read
-            for run in runs(batch, options.topic):
-                for defer_ms, part in by_defer(run):
-                    for body, messages in part.mpubs(b"", options.body_bytes):
-                        attempt.put(run.topic, defer_ms, body, messages)
+                attempt = self._application(app).begin_attempt(int(number), context.partitionId())
+            if attempt.batch_is_known:
+                continue  # a writer must read all rows that Spark sends
+            for rows in split_by_topic(batch, options.topic):
+                for defer_ms, same_delay in split_by_delay(rows):
+                    for body, messages in same_delay.pack_mpubs(b"", options.body_bytes):
+                        attempt.put(rows.topic, defer_ms, body, messages)
         if attempt is None:
-            return Staged(app, int(number), context.partitionId(), "", 0)
-        return attempt.staged
+            return StagedPart(app, int(number), context.partitionId(), "", 0)
+        return attempt.part
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = _staged(messages)
-        if staged:
-            app, batch = staged[0].app, staged[0].batch
-            if self._application(app).commit(batch, staged).known:
+        parts = _parts(messages)
+        if parts:
+            app, batch = parts[0].app, parts[0].batch
+            if self._application(app).commit(batch, parts).known:
                 logger.info("batch %d of %s was published before", batch, app)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What is left behind expires: that it cannot be deleted now is no reason to fail."""
-        staged = _staged(messages)
-        if staged:
+        """Drop what was staged. A failure is only logged, since nsqd drops it after a timeout anyway."""
+        parts = _parts(messages)
+        if parts:
             try:
-                self._application(staged[0].app).abort(staged[0].batch, staged)
+                self._application(parts[0].app).abort(parts[0].batch, parts)
             except NsquarkError as error:
                 logger.warning("what was staged could not be dropped: %s", error)
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [each.staged for each in messages if isinstance(each, Written) and each.staged is not None]
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:
+    return [each.part for each in messages if isinstance(each, TaskResult) and each.part is not None]
 
 
 class NsqBatchWriter(_Writer, DataSourceArrowWriter):
@@ -121,7 +122,8 @@ class NsqBatchWriter(_Writer, DataSourceArrowWriter):
         if overwrite:
             raise OptionError("mode", "a topic can be appended to, and not overwritten")
         if options.exactly_once:
-            # Without a name, it is an application of this one job: tasks may be repeated, the job may not.
+            # Without a name, the job is an application of its own: its tasks may be repeated, but a second
+            # job is a second write.
             self._app = self._app or f"job-{uuid.uuid4().hex}"
             if self._batch is None:
                 if options.app:
@@ -134,11 +136,11 @@ class NsqBatchWriter(_Writer, DataSourceArrowWriter):
     def _application(self, app: str) -> Application:
         return Application(self._options, app, lasting=bool(self._options.app))
 
-    @in_one_line
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
 
-    @in_one_line
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
 
@@ -152,12 +154,13 @@ class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
             self._application("-").check()
 
     def _application(self, app: str) -> Application:
-        return Application(self._options, app, begins=bool(self._options.app))
+        # Without a name, the application is the query, whose batches begin with 0.
+        return Application(self._options, app, may_begin=bool(self._options.app))
 
-    @in_one_line
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages)
 
-    @in_one_line
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)

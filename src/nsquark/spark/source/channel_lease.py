@@ -1,6 +1,7 @@
-"""A query's hold on its channel: at each nsqd a request that stays open for as long as the query lives.
+"""The lease of a query on its channel: at each nsqd a request that stays open as long as the query lives.
 
-When the process of the query dies, however it dies, its connections close, and the channel is free at once.
+When the process of the query ends, for whatever reason, its connections close, and the channel is free at
+once. No clock decides that a query is dead.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import socket
 import threading
 import time
 
-from ..errors import ChannelInUse, Refused, Unreachable
-from ..http import Access, Exchange
+from ..errors import ChannelInUse, RequestRefused, Unreachable
+from ..http import Access, Exchange, Request
 from .directory import Node
 
 logger = logging.getLogger(__name__)
 
 _HOLD_MS = 20_000
-_RETRY = 0.2
-# How long the last process of a query that was stopped just now may take to be gone.
-_PATIENCE = 5.0
-# How long an nsqd may be away before nobody waits for it at this address.
-_GIVE_UP = 60.0
+_RETRY_INTERVAL = 0.2
+# How long a new query waits for the process of a query that was stopped just now to end.
+_TAKE_TIMEOUT = 5.0
+# How long an nsqd may be away before the lease is no longer renewed at this address.
+_AWAY_TIMEOUT = 60.0
 
 
-class Lease:
-    """For one channel at any number of nsqds."""
+class ChannelLease:
+    """The lease on one channel, of any number of topics at any number of nsqds."""
 
     def __init__(self, channel: str, access: Access) -> None:
         self._channel = channel
@@ -38,60 +39,64 @@ class Lease:
         self._ended = threading.Event()
 
     def hold(self, topic: str, node: Node) -> None:
-        """Take it, if it is not held yet, and keep it. Raises ChannelInUse, Unreachable, Refused."""
+        """Take the lease at an nsqd, unless it is held, and renew it in a thread from then on.
+
+        Raises ChannelInUse, Unreachable, RequestRefused.
+        """
         self.check()
         if (topic, node) in self._held:
             return
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TAKE_TIMEOUT
         exchange = Exchange(node.url, self._access)
         while True:
             try:
-                self._ask(exchange, topic)
+                self._renew(exchange, topic)
                 break
-            except Refused as error:
+            except RequestRefused as error:
                 if error.status != 409:
                     raise
                 if time.monotonic() > deadline:
                     raise self._in_use(topic, node, error) from None
-            time.sleep(_RETRY)
+            time.sleep(_RETRY_INTERVAL)
         self._held[topic, node] = exchange
         threading.Thread(target=self._keep, args=(exchange, topic, node), name="lease", daemon=True).start()
 
     def check(self) -> None:
-        """Raises ChannelInUse if another query has taken it."""
+        """Raise ChannelInUse if another query has taken the lease."""
         if self._lost is not None:
             raise self._lost
 
     def end(self) -> None:
-        """Let go of it."""
+        """Give the lease back at all nsqds."""
         self._ended.set()
         for exchange in self._held.values():
             exchange.abort()
 
-    def _ask(self, exchange: Exchange, topic: str, hold_ms: int = 0) -> None:
+    def _renew(self, exchange: Exchange, topic: str, hold_ms: int = 0) -> None:
         query = {"topic": topic, "channel": self._channel, "owner": self._owner, "hold_ms": hold_ms}
-        exchange.fetch("/channel/lease", query, "POST", hold_ms / 1000)
+        exchange.fetch_json(Request("/channel/lease", query, "POST", hold=hold_ms / 1000))
 
     def _keep(self, exchange: Exchange, topic: str, node: Node) -> None:
-        heard = time.monotonic()
+        renewed = time.monotonic()
         while not self._ended.is_set():
             try:
-                self._ask(exchange, topic, _HOLD_MS)
-                heard = time.monotonic()
+                self._renew(exchange, topic, _HOLD_MS)
+                renewed = time.monotonic()
             except Unreachable:
-                if time.monotonic() - heard > _GIVE_UP:
+                if time.monotonic() - renewed > _AWAY_TIMEOUT:
                     self._held.pop((topic, node), None)
                     return
-                self._ended.wait(_RETRY)  # it may restart; who comes first then has it
-            except Refused as error:
+                # The nsqd may be restarting. Its channel then goes to the query that asks first.
+                self._ended.wait(_RETRY_INTERVAL)
+            except RequestRefused as error:
                 if error.status == 409:
                     self._lost = self._in_use(topic, node, error)
                     return
-                # the topic is gone; should it come back, it is held again
+                # The topic was deleted. If it comes back, the query takes the lease again.
                 self._held.pop((topic, node), None)
                 return
 
-    def _in_use(self, topic: str, node: Node, error: Refused) -> ChannelInUse:
+    def _in_use(self, topic: str, node: Node, error: RequestRefused) -> ChannelInUse:
         return ChannelInUse(
             f"option 'channel': {self._channel!r} of topic {topic!r} at nsqd {node.name} "
             f"is read by another query ({error.details.get('owner')})"

@@ -1,245 +1,128 @@
-"""Which nsqds there are, which topics they have, and what each says about its logs.
+"""The nsqds of a query: which topics there are, and at which nsqds.
 
-An nsqd is known by its stable id; where it listens is looked up anew now and then, and whoever cannot be
-asked this time keeps what was said about it last. Used by sources and sinks alike.
+A directory asks the nsqlookupds, or the nsqds that the options name, anew every poll interval. A daemon that
+does not answer this time counts with its last answer.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
 
-from ..errors import BadAnswer, NoSuchTopic, Refused, Unreachable
-from ..http import Access, fetch
-from ..nsqd_urls import http_url, https_url, join
-from ..options import Addresses, Subscription
+from nsquark.addresses import join_address
+
+from ..errors import BadResponse, RequestRefused, Unreachable
+from ..http import fetch_json
+from ..nsqd_urls import find_http_url, find_https_url
+from ..options import Addresses
+from ..parallel import try_each
+from .options import Subscription
 
 logger = logging.getLogger(__name__)
-
-_AT_ONCE = 16
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Node:
-    """An nsqd: `name` is host:port of its TCP port, as it calls itself; `url` is where its HTTP API is.
+    """An nsqd: `name` is the host:port that it broadcasts for its TCP port, `url` is that of its HTTP API.
 
-    There is no URL if it was given by its TCP address and does not say.
+    The URL is empty if the options give the TCP address of a stock nsqd, which does not tell its HTTP port.
     """
 
     name: str
     url: str
 
 
-class Log(NamedTuple):
-    """A topic at an nsqd, as /log/range tells."""
-
-    topic: str
-    id: str  # of the nsqd, whatever its address
-    node: Node
-    epoch: str
-    first: int
-    next: int
-    bytes: int
-    position: int | None = None  # at the time that was asked for
-    cursor: int | None = None  # of the channel that was asked for
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.topic, self.id
-
-
-def parse_log(node: Node, told: dict[str, Any]) -> Log:
-    """Raises BadAnswer if that is not an answer to /log/range."""
-    try:
-        channel = told.get("channel")
-        return Log(
-            told["topic"],
-            told["node"],
-            node,
-            told["epoch"],
-            int(told["first"]),
-            int(told["next"]),
-            int(told["bytes"]),
-            told.get("position"),
-            None if channel is None else int(channel["position"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadAnswer(f"{node.url}/log/range: not an answer of nsqd: {error!r}") from None
-
-
-def lacks_log(error: Refused) -> bool:
-    """Whether this is what an nsqd says that has no logs to read: one that is not nsquark's."""
-    return error.status == 404 and error.message not in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
-
-
-class NoLog(Exception):
-    """An nsqd that has no logs to read."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.name)
-        self.node = node
-
-
-def ask_log(node: Node, access: Access, topic: str, patience: float = 0.0, **query: Any) -> Log:
-    """/log/range. Raises Unreachable, Refused, BadAnswer, or NoLog."""
-    if not node.url:
-        raise NoLog(node)
-    if patience:
-        query["wait_ms"] = int(patience * 1000)
-    try:
-        told = fetch(node.url, access, "/log/range", {"topic": topic, **query}, patience=patience)
-    except Refused as error:
-        if lacks_log(error):
-            raise NoLog(node) from None
-        raise
-    return parse_log(node, told)
+_NodesByTopic = dict[str, tuple[Node, ...]]
 
 
 class Directory:
-    """The nsqds of a subscription, found anew every poll interval."""
+    """Which nsqds may have the topics of a subscription."""
 
     def __init__(self, addresses: Addresses, subscription: Subscription) -> None:
-        self._addresses = addresses
-        self._subscription = subscription
-        self._access = addresses.access
-        self._said: dict[str, dict[str, tuple[Node, ...]]] = {}  # by whom: topic: nsqds
-        self._problems: list[str] = []
-        self._secure: dict[str, str] = {}  # URL: the one that is to be used
+        self.addresses = addresses
+        self.access = addresses.access
+        self.subscription = subscription
+        self.problems: list[str] = []  # of the daemons that did not answer last time
+        self._answers: dict[str, _NodesByTopic] = {}  # the last answer of each daemon, by its address
+        self._https_urls: dict[str, str] = {}  # the URL to use, by the URL that was given
         self._due = 0.0
-        self._pool: ThreadPoolExecutor | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_pool": None}
-
-    def every(self, work: Any, items: Iterable[_T]) -> list[Any]:
-        """`work` for each, at the same time; what it raises is given in place of a result."""
-        items = list(items)
-        if len(items) < 2:
-            return [_tried(work, item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_AT_ONCE, "nsqd")
-        return list(self._pool.map(lambda item: _tried(work, item), items))
 
     @property
     def due(self) -> bool:
+        """Whether the poll interval is over."""
         return time.monotonic() >= self._due
 
     def find(self) -> dict[str, list[Node]]:
-        """The topics there are and the nsqds that may have them. Raises Unreachable if nobody answers."""
-        self._due = time.monotonic() + self._addresses.poll_interval
-        addresses = self._addresses
-        sources = addresses.lookupd or addresses.nsqd_http or addresses.nsqd_tcp
-        ask = self._ask_lookupd if addresses.lookupd else self._ask_nsqd
-        answers = self.every(ask, sources)
-        self._problems = []
-        for source, answer in zip(sources, answers, strict=True):
+        """Ask all daemons. Raises Unreachable if none of them has ever answered."""
+        addresses = self.addresses
+        self._due = time.monotonic() + addresses.poll_interval
+        daemons = addresses.lookupd or addresses.nsqd_http or addresses.nsqd_tcp
+        answers = try_each(self._ask_lookupd if addresses.lookupd else self._ask_nsqd, daemons)
+        self.problems = []
+        for daemon, answer in zip(daemons, answers, strict=True):
             if isinstance(answer, dict):
-                self._said[source] = answer
-            elif isinstance(answer, (Unreachable, Refused)):
-                self._problems.append(str(answer))
+                self._answers[daemon] = answer
+            elif isinstance(answer, (Unreachable, RequestRefused)):
+                self.problems.append(str(answer))
                 logger.warning("%s", answer)
             else:
                 raise answer
-        if not self._said:
-            raise Unreachable("; ".join(self._problems))
-        found: dict[str, dict[Node, None]] = {}
-        for said in self._said.values():
-            for topic, nodes in said.items():
-                found.setdefault(topic, {}).update(dict.fromkeys(nodes))
-        return {topic: list(nodes) for topic, nodes in sorted(found.items())}
+        if not self._answers:
+            raise Unreachable("; ".join(self.problems))
+        topics = sorted({topic for answer in self._answers.values() for topic in answer})
+        return {topic: self.nodes(topic) for topic in topics}
 
     def nodes(self, topic: str) -> list[Node]:
-        """Those that were said to have a topic when it was last asked."""
-        return list(dict.fromkeys(node for said in self._said.values() for node in said.get(topic, ())))
+        """The nsqds that may have a topic, by the last answers of all daemons."""
+        return list(
+            dict.fromkeys(node for answer in self._answers.values() for node in answer.get(topic, ()))
+        )
 
-    def logs(self) -> list[Log]:
-        """Every log there is. Raises Unreachable, NoSuchTopic, NoLog."""
-        found = self.find()
-        pairs = [(topic, node) for topic, nodes in found.items() for node in nodes]
-        answers = self.every(lambda pair: ask_log(pair[1], self._access, pair[0]), pairs)
-        logs = list(self.present(answers))
-        for topic in self._subscription.topics:
-            if not any(log.topic == topic for log in logs):
-                raise self._missing(topic, found.get(topic, []), answers)
-        if not logs:
-            raise NoSuchTopic(f"option 'subscribePattern': no topic matches {self._subscription}")
-        return logs
+    def _ask_lookupd(self, lookupd: str) -> _NodesByTopic:
+        known: list[str] = []
+        if self.subscription.pattern:
+            known = fetch_json(lookupd, self.access, "/topics").get("topics") or []
+        return {topic: self._ask_producers(lookupd, topic) for topic in self._subscribed(known)}
 
-    def _missing(self, topic: str, nodes: list[Node], answers: list[object]) -> Exception:
-        silent = [str(answer) for answer in answers if isinstance(answer, Unreachable)] + self._problems
-        if silent:
-            return Unreachable("; ".join(dict.fromkeys(silent)))
-        asked = ", ".join(node.name for node in nodes) or ", ".join(self._addresses.lookupd)
-        return NoSuchTopic(f"option 'subscribe': no topic {topic!r} at {asked}")
-
-    @staticmethod
-    def present(answers: Iterable[object]) -> Iterator[Log]:
-        """The logs among the answers; an nsqd that is away, or has not got the topic, is passed over."""
-        for answer in answers:
-            if isinstance(answer, Log):
-                yield answer
-            elif isinstance(answer, Unreachable):
-                logger.warning("%s", answer)
-            elif not (isinstance(answer, Refused) and answer.status == 404):
-                assert isinstance(answer, Exception)
-                raise answer
-
-    # ---- asking
-
-    def _ask_lookupd(self, lookupd: str) -> dict[str, tuple[Node, ...]]:
-        topics = list(self._subscription.topics)
-        if self._subscription.pattern:
-            every = fetch(lookupd, self._access, "/topics").get("topics") or ()
-            topics += [topic for topic in every if self._subscription.matches(topic) and topic not in topics]
-        return {topic: self._producers(lookupd, topic) for topic in topics}
-
-    def _producers(self, lookupd: str, topic: str) -> tuple[Node, ...]:
+    def _ask_producers(self, lookupd: str, topic: str) -> tuple[Node, ...]:
         try:
-            producers = fetch(lookupd, self._access, "/lookup", {"topic": topic}).get("producers") or ()
-        except Refused as error:
+            producers = fetch_json(lookupd, self.access, "/lookup", {"topic": topic}).get("producers") or ()
+        except RequestRefused as error:
             if error.status == 404:
                 return ()
             raise
         nodes = []
         for each in producers:
             host = each["broadcast_address"]
-            url = self._reachable("http://" + join(host, each["http_port"]))
-            nodes.append(Node(join(host, each["tcp_port"]), url))
+            url = self._usable_url("http://" + join_address(host, each["http_port"]))
+            nodes.append(Node(join_address(host, each["tcp_port"]), url))
         return tuple(nodes)
 
-    def _ask_nsqd(self, address: str) -> dict[str, tuple[Node, ...]]:
-        url = address if "://" in address else http_url(address, self._access)
+    def _ask_nsqd(self, address: str) -> _NodesByTopic:
+        url = address if "://" in address else find_http_url(address, self.access)
         if not url:
-            return {topic: (Node(address, ""),) for topic in self._subscription.topics}
-        url = self._reachable(url)
-        info = fetch(url, self._access, "/info")
-        node = Node(join(info["broadcast_address"], info["tcp_port"]), url)
-        topics = list(self._subscription.topics)
-        if self._subscription.pattern:
+            return dict.fromkeys(self.subscription.topics, (Node(address, ""),))
+        url = self._usable_url(url)
+        info = fetch_json(url, self.access, "/info")
+        node = Node(join_address(info["broadcast_address"], info["tcp_port"]), url)
+        known: list[str] = []
+        if self.subscription.pattern:
             query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-            for each in fetch(url, self._access, "/stats", query).get("topics") or ():
-                name = each["topic_name"]
-                if self._subscription.matches(name) and name not in topics:
-                    topics.append(name)
-        return dict.fromkeys(topics, (node,))
+            stats = fetch_json(url, self.access, "/stats", query)
+            known = [each["topic_name"] for each in stats.get("topics") or ()]
+        return dict.fromkeys(self._subscribed(known), (node,))
 
-    def _reachable(self, url: str) -> str:
-        """The URL to use: an nsqd may require TLS."""
-        if url not in self._secure:
+    def _subscribed(self, known: list[str]) -> list[str]:
+        """The topics that the subscription names, and those of the known ones that match its pattern."""
+        matching = (topic for topic in known if self.subscription.matches(topic))
+        return list(dict.fromkeys([*self.subscription.topics, *matching]))
+
+    def _usable_url(self, url: str) -> str:
+        """The HTTPS URL if the nsqd requires TLS; an nsqd that does not answer is asked again next time."""
+        if url not in self._https_urls:
             try:
-                self._secure[url] = https_url(url, self._access)
-            except (Unreachable, BadAnswer):
+                self._https_urls[url] = find_https_url(url, self.access)
+            except (Unreachable, BadResponse):
                 return url
-        return self._secure[url]
-
-
-def _tried(work: Any, item: object) -> Any:
-    try:
-        return work(item)
-    except Exception as error:
-        return error
+        return self._https_urls[url]

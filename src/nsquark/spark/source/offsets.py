@@ -1,10 +1,11 @@
-"""How far a query has come: a position in each log, and its JSON, which Spark compares as text.
+"""The offset of a streaming query: a position in each log, and the JSON that Spark keeps of it.
 
     {"events": {"<id of nsqd>": {"epoch": "…", "nsqd": "host:4150", "offset": 123}}}
 
-Keys are sorted, so that equal offsets are equal text. The epoch says which log the position is in: rows lie
-between two offsets only where both have the same one. The name is what the `nsqd` column of those rows says,
-so that it does not change when the nsqd moves before a batch is replayed.
+Spark compares offsets as text, so the keys are sorted: equal offsets have equal text. The epoch tells which
+log the position is in; two offsets have rows between them only where both have the same epoch. The name is
+the value of the `nsqd` column of the rows. It is part of the offset so that a replay has the same rows even
+after the nsqd has moved.
 """
 
 from __future__ import annotations
@@ -13,38 +14,39 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..errors import OptionError
+from .logs import LogKey, LogRange
 
-Key = tuple[str, str]  # topic, id of the nsqd
 
+class LogPosition(NamedTuple):
+    """A position in the log that has this epoch, at the nsqd of this name."""
 
-class Place(NamedTuple):
     epoch: str
     nsqd: str
     position: int
 
 
-Places = dict[Key, Place]
+Offset = dict[LogKey, LogPosition]
 
 
-def pack(places: Mapping[Key, Place]) -> dict[str, Any]:
+def end_of(log: LogRange) -> LogPosition:
+    return LogPosition(log.epoch, log.node.name, log.next)
+
+
+def pack_offset(offset: Mapping[LogKey, LogPosition]) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    for topic, node in sorted(places):
-        place = places[topic, node]
-        document.setdefault(topic, {})[node] = {
-            "epoch": place.epoch,
-            "nsqd": place.nsqd,
-            "offset": place.position,
-        }
+    for topic, nsqd_id in sorted(offset):
+        epoch, nsqd, position = offset[topic, nsqd_id]
+        document.setdefault(topic, {})[nsqd_id] = {"epoch": epoch, "nsqd": nsqd, "offset": position}
     return document
 
 
-def parse(document: Mapping[str, Any]) -> Places:
-    """Raises OptionError if the checkpoint is not ours."""
+def parse_offset(document: Mapping[str, Any]) -> Offset:
+    """Raises OptionError if another kind of source wrote the checkpoint."""
     try:
         return {
-            (topic, node): Place(each["epoch"], each["nsqd"], int(each["offset"]))
-            for topic, nodes in document.items()
-            for node, each in nodes.items()
+            (topic, nsqd_id): LogPosition(each["epoch"], each["nsqd"], int(each["offset"]))
+            for topic, nsqds in document.items()
+            for nsqd_id, each in nsqds.items()
         }
     except (KeyError, TypeError, ValueError, AttributeError):
         raise OptionError(
@@ -53,42 +55,32 @@ def parse(document: Mapping[str, Any]) -> Places:
 
 
 class Span(NamedTuple):
-    """Rows to read: the positions [start, end) of one log."""
+    """The positions [start, end) of one log."""
 
     topic: str
-    id: str
+    nsqd_id: str
     nsqd: str
     epoch: str
     start: int
     end: int
 
     @property
+    def key(self) -> LogKey:
+        return self.topic, self.nsqd_id
+
+    @property
     def rows(self) -> int:
         return self.end - self.start
 
 
-def between(start: Places, end: Places) -> list[Span]:
-    """What lies between two offsets. A log that begins in `end`, or is another one there, has no rows yet."""
+def spans_between(start: Offset, end: Offset) -> list[Span]:
+    """The rows between two offsets.
+
+    A log that is not in `start`, or has another epoch there, has no rows between them.
+    """
     spans = []
     for key in sorted(end):
         until, since = end[key], start.get(key)
         if since is not None and since.epoch == until.epoch and since.position < until.position:
             spans.append(Span(*key, until.nsqd, until.epoch, since.position, until.position))
     return spans
-
-
-def share(counts: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """At most `limit` of these, each by its part of the whole, and none nothing if there is enough."""
-    total = sum(counts.values())
-    if total <= limit:
-        return dict(counts)
-    shares = {key: count * limit // total for key, count in counts.items()}
-    left = limit - sum(shares.values())
-    # what rounding has left goes to those who have least, so that a small log is not kept waiting for ever
-    for key in sorted(counts, key=lambda key: (shares[key], key)):
-        if left <= 0:
-            break
-        if shares[key] < counts[key]:
-            shares[key] += 1
-            left -= 1
-    return shares

@@ -1,8 +1,8 @@
-"""Spans of logs cut into partitions: what one task reads."""
+"""Cutting positions into partitions. One task reads one partition."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,23 +13,36 @@ from .offsets import Span
 
 @dataclass
 class LogPartition(InputPartition):
-    """A span, and where its nsqd is now."""
+    """A span, and the URL that its nsqd has now."""
 
     span: Span
     url: str
 
 
-def cut(spans: Sequence[Span], at_least: int, max_records: int | None) -> list[Span]:
-    """The spans in at least so many pieces (while there are rows for them), none larger than that."""
-    total = sum(span.rows for span in spans)
-    pieces: list[Span] = []
-    for span in spans:
-        number = 1
-        if len(spans) < at_least:
-            number = max(1, round(at_least * span.rows / total))
-        if max_records is not None:
-            number = max(number, -(-span.rows // max_records))
-        number = min(number, span.rows)
-        edges = [span.start + span.rows * each // number for each in range(number + 1)]
-        pieces += [span._replace(start=low, end=high) for low, high in pairwise(edges)]
-    return pieces
+def cut_spans(spans: Sequence[Span], at_least: int, max_rows: int | None) -> list[Span]:
+    """Cut spans into `at_least` pieces or more, if there are rows enough, each of at most `max_rows` rows."""
+    counts = count_pieces([span.rows for span in spans], at_least, max_rows)
+    return [
+        span._replace(start=start, end=end)
+        for span, count in zip(spans, counts, strict=True)
+        for start, end in cut_range(span.start, span.end, count)
+    ]
+
+
+def count_pieces(rows: Sequence[int], at_least: int, max_rows: int | None) -> list[int]:
+    """Into how many pieces to cut each range of so many rows."""
+    total = sum(rows)
+    counts = []
+    for each in rows:
+        count = 1
+        if len(rows) < at_least:
+            count = max(1, round(at_least * each / total))
+        if max_rows is not None:
+            count = max(count, -(-each // max_rows))
+        counts.append(min(count, each))
+    return counts
+
+
+def cut_range(start: int, end: int, count: int) -> Iterable[tuple[int, int]]:
+    """Cut the range [start, end) into `count` ranges of about the same size."""
+    return pairwise(start + (end - start) * each // count for each in range(count + 1))
