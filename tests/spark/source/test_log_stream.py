@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from nsquark.errors import NsquarkError
 from nsquark.spark.columns import SCHEMA
-from nsquark.spark.errors import ChannelInUse, DataLost, NoSuchTopic, OptionError, Unreachable
+from nsquark.spark.errors import DataLost, NoSuchTopic, OptionError, Unreachable
 from nsquark.spark.source.options import parse_stream_options
 from nsquark.spark.stream_reader import NsqStreamReader
 from tests.spark.broker import Broker, numbered
-
-ALL = ReadAllAvailable()
-Offset = dict[str, Any]
-
-
-class Query:
-    """What Spark does with a reader, batch by batch."""
-
-    def __init__(self, *brokers: Broker, **options: str) -> None:
-        given = {
-            "nsqd.http.addresses": ",".join(broker.http_address for broker in brokers),
-            "subscribe": "t",
-            "channel": "q",
-            "startingOffsets": "earliest",
-            "pollWaitMs": "0",
-            "lookupd.pollIntervalMs": "1",
-            "requestTimeoutMs": "2000",
-            "fetchOffset.retryIntervalMs": "1",
-            **options,
-        }
-        if "subscribePattern" in options:
-            del given["subscribe"]
-        if "startingTimestamp" in options:
-            del given["startingOffsets"]
-        self.reader = NsqStreamReader(parse_stream_options(given), SCHEMA)
-
-    def read(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
-        rows = []
-        for partition in self.reader.partitions(start, end):
-            reader, there = pickle.loads(pickle.dumps((self.reader, partition)))
-            rows += [row for batch in reader.read(there) for row in batch.to_pylist()]
-        return rows
-
-    def values(self, start: Offset, end: Offset) -> list[bytes]:
-        return sorted(
-            (row["value"] for row in self.read(start, end)), key=lambda value: int(value.split()[1])
-        )
-
-    def stop(self) -> None:
-        self.reader.stop()
-
-
-def place(offset: Offset, topic: str = "t") -> int:
-    ((_, each),) = offset[topic].items()
-    return int(each["offset"])
+from tests.spark.source.query import ALL, Offset, Query, place
 
 
 def test_batches_follow_each_other(broker: Broker) -> None:
@@ -337,21 +291,6 @@ def test_the_first_batch_is_replayed_though_an_nsqd_was_away_when_it_began_again
 # ---- faults
 
 
-def test_an_acknowledgement_that_fails_is_no_failure(broker: Broker) -> None:
-    broker.publish("t", numbered(2))
-    for mode in ("eager", "engine"):
-        query = Query(broker, ackMode=mode, channel=mode)
-        start = query.reader.initialOffset()
-        end = query.reader.latestOffset(start, ALL)
-        broker.kill()
-        query.reader.commit(end)
-        assert query.reader.latestOffset(end, ALL) == end
-        broker.restart()
-        query.reader.commit(end)
-        query.reader.latestOffset(end, ALL)
-        assert broker.depth("t", mode) == 0
-
-
 def test_a_restart_in_the_middle_of_a_span_is_taken_up_where_it_was(broker: Broker) -> None:
     for first in range(0, 3000, 100):
         broker.publish("t", numbered(100, first))
@@ -365,16 +304,6 @@ def test_a_restart_in_the_middle_of_a_span_is_taken_up_where_it_was(broker: Brok
     broker.restart()
     rows += [row for batch in batches for row in batch.to_pylist()]
     assert [row["value"] for row in rows] == numbered(3000)
-
-
-def test_a_channel_that_was_deleted_is_made_again_at_its_place(broker: Broker) -> None:
-    broker.publish("t", numbered(4))
-    query = Query(broker)
-    end = query.reader.latestOffset(query.reader.initialOffset(), ReadMaxRows(3))
-    broker.ask("POST", "/channel/delete?topic=t&channel=q")
-    last = query.reader.latestOffset(end, ALL)
-    assert query.values(end, last) == numbered(1, 3)
-    assert broker.log("t", "q")["channel"]["position"] == 3
 
 
 # ---- what is lost
@@ -451,59 +380,3 @@ def test_a_log_that_was_trimmed_is_named(tmp_path: Path) -> None:
         assert lenient.reader.latestOffset(end, ALL) == last
         assert lenient.values(end, last) == numbered(2, 8)
         lenient.stop()
-
-
-def test_the_log_is_kept_until_the_query_commits(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data", "--max-bytes-per-file=1").start() as broker:
-        broker.ask("POST", "/topic/create?topic=t")
-        query = Query(broker)
-        start = query.reader.initialOffset()
-        broker.ask("POST", "/channel/create?topic=t&channel=other")
-        for number in range(10):
-            broker.publish("t", numbered(1, number))
-        broker.ask("POST", "/channel/commit?topic=t&channel=other&to=10")
-        (topic,) = broker.ask("GET", "/stats?format=json&topic=t")["topics"]
-        assert {each["channel_name"]: each["depth"] for each in topic["channels"]} == {"other": 0, "q": 10}
-        end = query.reader.latestOffset(start, ReadMaxRows(4))
-        assert broker.log("t")["first"] == 0
-        query.reader.latestOffset(end, ALL)
-        while broker.log("t")["first"] < 4:
-            time.sleep(0.01)
-        assert broker.log("t")["first"] == 4
-        query.stop()
-
-
-# ---- one query a channel
-
-
-def test_a_second_query_is_refused_and_may_come_when_the_first_is_gone(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nsquark.spark.source.channel_lease._TAKE_TIMEOUT", 0.0)
-    broker.publish("t", numbered(1))
-    first = Query(broker)
-    start = first.reader.initialOffset()
-    second = Query(broker)
-    with pytest.raises(ChannelInUse, match=r"option 'channel': 'q' of topic 't' .* is read by another query"):
-        second.reader.initialOffset()
-    with pytest.raises(ChannelInUse):
-        Query(broker).reader.latestOffset(start, ALL)
-    Query(broker, channel="another").reader.initialOffset()
-    monkeypatch.undo()  # a new one waits a little for the end of an old one
-    first.stop()
-    assert Query(broker).reader.initialOffset() == start
-
-
-def test_nothing_that_is_wrong_has_a_traceback_of_ours(broker: Broker) -> None:
-    with pytest.raises(NsquarkError) as caught:
-        Query(broker).reader.initialOffset()
-    frames = [entry.name for entry in caught.traceback]
-    assert frames[-1] == "wrapper"
-    broker.publish("t", numbered(3))
-    query = Query(broker)
-    start = query.reader.initialOffset()
-    end = query.reader.latestOffset(start, ALL)
-    lose_by_deleting(broker)
-    with pytest.raises(DataLost) as caught:
-        query.read(start, end)
-    assert caught.traceback[-1].name == "iterate_without_traceback"
