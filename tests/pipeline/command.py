@@ -17,19 +17,19 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from nsquark.pipeline.__main__ import check_source, parse
-from nsquark.pipeline.running import Stop
+from nsquark.pipeline.running import StopSignal
 from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import descendants
 
 
-def run(spark: SparkSession, *arguments: str, stop: Stop | None = None) -> Any:
+def run(spark: SparkSession, *arguments: str, stop: StopSignal | None = None) -> Any:
     """A subcommand with flags, until it is done."""
     parsed = parse(arguments)
     assert parsed is not None
     subcommand, options = parsed
     check_source(options)
     module = import_module(f"nsquark.pipeline.{subcommand.name}")
-    return module.run(spark, options, stop if stop is not None else Stop())
+    return module.run(spark, options, stop if stop is not None else StopSignal())
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
