@@ -1,4 +1,4 @@
-"""Reading from an nsqd that has no log to read: consumed, staged, and the same rows for the same offsets."""
+"""Reading a stock nsqd through the spool: the same rows for the same offsets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def query(stock: str, tmp_path: Path, readers: list[NsqStreamReader]) -> Any:
             "nsqd.http.addresses": stock,
             "subscribe": "t",
             "channel": "q",
-            "stagingDirectory": str(tmp_path / "staging"),
+            "stagingDirectory": str(tmp_path / "spool"),
             "pollWaitMs": "20000",
             **options,
         }
@@ -102,7 +102,7 @@ def values(rows: list[dict[str, Any]]) -> list[bytes]:
     return sorted((row["value"] for row in rows), key=lambda value: int(value.split()[1]))
 
 
-def test_messages_are_consumed_staged_and_read(broker: Broker, query: Any) -> None:
+def test_messages_are_consumed_spooled_and_read(broker: Broker, query: Any) -> None:
     broker.publish("t", numbered(50))
     reader = query()
     start = reader.initialOffset()
@@ -145,10 +145,10 @@ def test_available_now_takes_what_is_in_the_channel(broker: Broker, query: Any) 
     assert 0 < reader.latestOffset(start, ReadMaxBytes(10_000))["staged"] < 500
 
 
-def test_a_redelivered_message_is_not_staged_twice(
+def test_a_redelivered_message_is_not_spooled_twice(
     broker: Broker, query: Any, readers: list[NsqStreamReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between staging and finishing: nsqd delivers again what is on disk already."""
+    """A consumer is killed between spooling and finishing: nsqd delivers messages again that are on disk."""
     broker.publish("t", numbered(20))
     with monkeypatch.context() as patch:
         patch.setattr("nsquark.client.Message.finish", lambda message: True)
@@ -164,12 +164,12 @@ def test_a_redelivered_message_is_not_staged_twice(
     assert values(read(again, {"staged": 0}, more)) == numbered(21)
 
 
-def test_what_is_gone_from_the_staging_directory_is_named(broker: Broker, query: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_from_the_spool_is_named(broker: Broker, query: Any, tmp_path: Path) -> None:
     broker.publish("t", numbered(5))
     reader = query()
     end = read_until(reader, reader.initialOffset(), 5)
     partitions = reader.partitions({"staged": 0}, end)
-    for path in (tmp_path / "staging").glob("*.messages"):
+    for path in (tmp_path / "spool").glob("*.messages"):
         path.unlink()
     with pytest.raises(
         DataLost, match=r"option 'stagingDirectory': offsets \[0, 5\) are to be read, but .* gone"
@@ -193,7 +193,7 @@ def test_what_this_mode_needs_and_cannot_do(broker: Broker, query: Any, stock: s
         first.latestOffset({"t": {"n": {"epoch": "e", "nsqd": "h:1", "offset": 1}}}, ALL)
 
 
-def test_a_query_that_was_staged_stays_so(broker: Broker, query: Any) -> None:
+def test_a_query_that_has_spooled_goes_on_spooling(broker: Broker, query: Any) -> None:
     """Even if its nsqd has a log by now."""
     broker.publish("t", numbered(5))
     address = {"nsqd.http.addresses": broker.http_address}
