@@ -33,12 +33,12 @@ def run(spark: SparkSession, *arguments: str, stop: StopSignal | None = None) ->
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """What somebody without Spark sees in a folder of Parquet files."""
+    """The rows in a folder of Parquet files, as a program without Spark reads them."""
     return list(ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist())
 
 
 def wait_until_gone(pids: list[int], within: float = 20) -> None:
-    """Nobody is left of these processes."""
+    """Wait until all of these processes have ended."""
     deadline = time.monotonic() + within
     while left := [pid for pid in pids if _lives(pid)]:
         assert time.monotonic() < deadline, f"left behind: {left}"

@@ -1,4 +1,4 @@
-"""`replay` of what `archive` has written, and of a log, into topics of a real nsqd."""
+"""`replay` of an archive and of a log into topics of a real nsqd."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def published(broker: Broker) -> int:
 
 
 def rest(state: ReplayState, whole: list[Message]) -> Iterator[Message]:
-    """What Spark would read for a replay that is so far."""
+    """The messages that Spark reads for a replay with this state."""
     last = -1 if state.last is None else state.last[3]
     return iter([message for message in whole if message.offset > last])
 

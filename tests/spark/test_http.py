@@ -1,4 +1,4 @@
-"""Requests over kept connections: reuse, a connection that was closed meanwhile, and what is refused."""
+"""Requests over kept connections: reuse, a connection that the daemon has closed, and refusals."""
 
 from __future__ import annotations
 

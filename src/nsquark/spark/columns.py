@@ -50,26 +50,23 @@ _SINK_TYPES: Final[_Types] = {
 
 def check_source_schema(schema: StructType) -> None:
     """Raise OptionError unless the schema is a selection of the source's columns."""
-    for field in schema.fields:
-        types = _SOURCE_TYPES.get(field.name)
-        if types is None:
-            raise OptionError("schema", f"no column {field.name!r}: there are {', '.join(_SOURCE_TYPES)}")
-        _check_type(field, types)
+    _check_columns(schema, _SOURCE_TYPES, "no column {!r}: there are {}")
 
 
 def check_sink_schema(schema: StructType) -> None:
     """Raise OptionError unless a sink can publish rows of this schema."""
-    for field in schema.fields:
-        types = _SINK_TYPES.get(field.name)
-        if types is None:
-            raise OptionError("schema", f"column {field.name!r}: a sink takes {', '.join(_SINK_TYPES)}")
-        _check_type(field, types)
+    _check_columns(schema, _SINK_TYPES, "column {!r}: a sink takes {}")
     if "value" not in schema.names:
         raise OptionError("schema", "there is no column 'value', which holds the messages")
 
 
-def _check_type(field: StructField, types: Sequence[type[DataType]]) -> None:
-    if type(field.dataType) not in types:
-        names = " or ".join(each().simpleString().upper() for each in types)
-        given = field.dataType.simpleString().upper()
-        raise OptionError("schema", f"column {field.name!r} is {names}, not {given}")
+def _check_columns(schema: StructType, known: _Types, problem: str) -> None:
+    """`problem` is the text for an unknown column, with places for its name and for the known names."""
+    for field in schema.fields:
+        types = known.get(field.name)
+        if types is None:
+            raise OptionError("schema", problem.format(field.name, ", ".join(known)))
+        if type(field.dataType) not in types:
+            names = " or ".join(each().simpleString().upper() for each in types)
+            given = field.dataType.simpleString().upper()
+            raise OptionError("schema", f"column {field.name!r} is {names}, not {given}")

@@ -1,4 +1,4 @@
-"""What is wrong with the options or columns of a sink is said in one line that names it."""
+"""A wrong option or column of a sink gets an error of one line that names it."""
 
 from __future__ import annotations
 

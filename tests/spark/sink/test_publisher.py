@@ -1,4 +1,4 @@
-"""Publishing at least once over blocking sockets: windows, other nsqds, restarts, and what is refused."""
+"""Publishing at least once over blocking sockets: windows, other nsqds, restarts, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink on a real Spark: batches and streams into topics, and what is said when that cannot be."""
+"""The sink on a real Spark: batches and streams into topics, and errors."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Offset = dict[str, Any]
 
 
 class Query:
-    """What Spark does with a reader, batch by batch."""
+    """A reader, and its rows between two offsets."""
 
     def __init__(self, *brokers: Broker, **options: str) -> None:
         given = {

@@ -1,4 +1,4 @@
-"""Record batches of pieces of log: what they hold, and what of them is sent on."""
+"""Batches of the log as record batches: their columns, and how many bytes go to Spark."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ def test_a_batch_that_needs_an_nsqd_that_is_away_says_so(broker: Broker, other: 
 def test_the_first_batch_is_replayed_though_an_nsqd_was_away_when_it_began_again(
     broker: Broker, other: Broker
 ) -> None:
-    """Spark asks for the first offset again, and does not know what it was."""
+    """Spark asks for the initial offset again, since its own log does not hold it."""
     for each in (broker, other):
         each.publish("t", numbered(2))
     query = Query(broker, other)

@@ -71,7 +71,7 @@ def answer(position: int, count: int, batches: bytes) -> bytes:
 
 @contextmanager
 def serving(body: bytes, told: int) -> Iterator[str]:
-    """Somebody who answers every request with this, and says that it is so long."""
+    """A server that answers every request with `body`, and a Content-Length of `told`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""The consumer of a spool: a message is on disk before it is finished, and a failure is told."""
+"""The consumer of a spool: a message is on disk before it is finished, and a failure is reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_consuming_pauses_while_spark_is_far_behind(
     assert spool.end == 15
 
 
-def test_a_failure_is_told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish("t", numbered(1))
     spool = Spool(tmp_path / "spool")
 
