@@ -1,7 +1,7 @@
-"""What the benchmarks of Spark share: works that take turns, what they cost, and ratios with targets.
+"""Shared by the Spark benchmarks: works that take turns, their costs, and ratios with targets.
 
-On a machine that has something else to do, the processor time says more than the time: it is that of
-everything that takes part, which is this process and all that it has started (Spark, its workers, nsqd).
+On a busy machine the processor time tells more than the elapsed time. It is the sum over this process and all
+processes that it has started: Spark, its workers and nsqd.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Cost(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A ratio that is to be reached, or not to be passed."""
+    """A ratio to reach, or a ratio not to exceed."""
 
     value: float
     at_least: bool
@@ -36,14 +36,14 @@ class Target(NamedTuple):
 
 
 def cpu_seconds() -> float:
-    """Of this process and its descendants, those that are gone included."""
+    """The processor time of this process and its descendants, including those that have ended."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
             parents[int(entry.name)] = int(fields[1])
             spent[int(entry.name)] = sum(map(int, fields[11:15])) / _TICK
@@ -65,7 +65,10 @@ def measure(work: Callable[[], object]) -> Cost:
 def take_turns(
     works: Mapping[str, Callable[[], object]], rounds: int, tidy: Callable[[], object] = lambda: None
 ) -> dict[str, Cost]:
-    """The median of the rounds, after one to warm up; `tidy` follows each work and does not count."""
+    """The median cost of each work over the rounds, after one round to warm up.
+
+    `tidy` runs after each work and does not count.
+    """
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
@@ -93,7 +96,7 @@ def print_costs(costs: Mapping[str, Cost], messages: int) -> None:
 def print_ratios(
     ratios: Mapping[str, float], cpu_ratios: Mapping[str, float], targets: Mapping[str, Target]
 ) -> None:
-    """Each with its target, if it has one, and by processor time, if that is known."""
+    """Print each ratio with its target, if it has one, and by processor time, if that is known."""
     for name, ratio in ratios.items():
         target = targets.get(name)
         verdict = f"{target}: {'met' if target.is_met(ratio) else 'NOT MET'}" if target is not None else ""

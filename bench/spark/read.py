@@ -1,19 +1,21 @@
-"""Reading a topic with Spark, against what Spark does without us: ratios, all from one run.
+"""Reading a topic with Spark, compared with other sources of Spark: ratios, all from one run.
 
     python bench/spark/read.py [--messages N] [--size BYTES] [--rounds N] [--smoke] [--json FILE]
 
-A backlog is published to an nsqd of its own and read through `format("nsq")`. Beside it, in turn, run:
+Three sources of the same rows take turns, each into a `noop` sink and into Parquet:
 
-- a Python data source that makes record batches of such rows from memory: what any such source costs;
-- Parquet files of the same rows.
+- a topic of an nsqd of its own, through `format("nsq")`;
+- a Python data source that makes record batches from memory: the cost of any Python data source;
+- Parquet files.
 
-Each into a `noop` sink and into Parquet. Then one message at a time is published and waited for until a
-streaming query has committed it as Parquet, beside the time of such a batch with a source of Spark's own
-(`rate-micro-batch`). Then messages are published and consumed one by one on another topic
-of the same nsqd: without Spark, while Spark reads the backlog over and over, and while Spark is as busy with
-batches from memory. The last says how much of it is but two programs on one machine.
+Then the benchmark publishes one message at a time and waits until a streaming query has committed it as
+Parquet. It compares the time with a micro-batch of Spark's own source `rate-micro-batch`.
 
-Every ratio that has a target is printed with it; see also write.py.
+Then it publishes and consumes messages one by one on another topic of the same nsqd, in three situations:
+without Spark, while Spark reads the backlog over and over, and while Spark reads batches from memory. The
+third tells how much of the difference comes from two programs that share one machine.
+
+Every ratio is printed with its target, if it has one. See also write.py.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ from pyspark.sql.types import StructType
 
 from nsquark import kernel
 from nsquark.spark.columns import SCHEMA
-from nsquark.spark.decode import Decoder
-from nsquark.spark.fetching import PIECE
+from nsquark.spark.source.decode import Decoder
+from nsquark.spark.source.span_reader import PIECE
 from tests.spark.broker import Broker
 from tests.spark.session import new_session
 
 FETCH = 8 << 20
-PIECES = 4  # in memory, so that not all of it lies in a cache
+PIECES = 4  # in memory; together too large for the processor's cache
 TARGETS = {
     "nsq to noop / memory to noop": Target(0.8, True),
     "nsq to noop / Parquet to noop": Target(0.9, True),
@@ -61,7 +63,7 @@ TARGETS = {
 
 
 class MemorySource(DataSource):
-    """Rows like those of the topic, from memory."""
+    """Makes rows like those of the topic from memory."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,7 +86,7 @@ class MemoryReader(DataSourceReader):
         return [InputPartition(high - low) for low, high in pairwise(edges)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Each batch is made: of columns that lie in memory, and of the positions, which are its own."""
+        """Make each batch of columns in memory and of its own positions."""
         rows = min(PIECE // (self._size + 34), partition.value)
         pieces = [self._piece(rows) for _ in range(PIECES)]
         names = self._schema.fieldNames()
@@ -115,7 +117,7 @@ class Bench:
         self.parts = 2
 
     def publish(self) -> None:
-        """Text, each another: so that Parquet cannot do with one of them."""
+        """Bodies of text that all differ, so that Parquet cannot store one in place of all."""
         for first in range(0, self.messages, 500):
             text = os.urandom(250 * self.size).hex().encode()
             bodies = [text[at : at + self.size] for at in range(0, len(text), self.size)]
@@ -148,7 +150,7 @@ class Bench:
         return take_turns(works, rounds)
 
     def commits(self, number: int) -> tuple[list[float], list[float]]:
-        """Seconds from publish to Parquet committed, and of a micro-batch of Spark's own."""
+        """Seconds from publishing to committed Parquet, and of a micro-batch of Spark's own source."""
         self.broker.publish("light", [b"first"])
         reader = self.spark.readStream.format("nsq").option("nsqd.http.addresses", self.broker.http_address)
         reader = (
@@ -157,7 +159,7 @@ class Bench:
         query = self.to_files(reader.load(), "light")
         committed = self.folder / "light.checkpoint" / "commits"
         found = []
-        for _ in range(number + 3):  # the first ones warm up
+        for _ in range(number + 3):  # the first three warm up
             query.processAllAvailable()
             before = newest(committed)
             time.sleep(0.2)
@@ -180,7 +182,7 @@ class Bench:
         return writer.option("checkpointLocation", str(self.folder / f"{name}.checkpoint")).start()
 
     def latencies(self, seconds: float) -> dict[str, list[float]]:
-        """Seconds from publish to delivery, one message after the other: without Spark and with it."""
+        """Seconds from publishing to delivery, one message after another, without Spark and with it."""
         asyncio.run(latencies(self.broker, seconds / 4))
         return {
             "without Spark": asyncio.run(latencies(self.broker, seconds)),

@@ -1,13 +1,13 @@
-"""Writing a topic with Spark, against an Arrow writer that discards: ratios, all from one run.
+"""Writing a topic with Spark, compared with an Arrow writer that discards: ratios, all from one run.
 
     python bench/spark/write.py [--messages N] [--size BYTES] [--rounds N] [--smoke] [--json FILE]
 
 Rows of `value` in Parquet files are written, in turn, to:
 
-- a Python data source whose Arrow writer throws its batches away: the floor of any such sink;
+- a Python data source whose Arrow writer discards its batches: the least that any Python sink costs;
 - a topic of an nsqd of its own, through `format("nsq")`, at least once and exactly once.
 
-nsqd runs on the same machine and stores everything, so that its work is in the figures, too.
+nsqd runs on the same machine and stores all messages, so the figures contain its work, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TARGETS = {"nsq, at least once / discard": Target(0.8, True)}
 
 
 class DiscardSource(DataSource):
-    """Takes batches and lets them go."""
+    """A sink that discards its batches."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,7 +63,7 @@ class Bench:
         self.topics = 0
 
     def make_rows(self) -> None:
-        """Text, each another: so that Parquet cannot do with one of them."""
+        """Bodies of text that all differ, so that Parquet cannot store one in place of all."""
         text = " || ".join(f"md5(concat(id, '-{part}'))" for part in range(-(-self.size // 32)))
         frame = self.spark.range(0, self.messages, 1, PARTS)
         frame.selectExpr(f"CAST(left({text}, {self.size}) AS BINARY) AS value").write.parquet(self.path)
@@ -75,14 +75,14 @@ class Bench:
         self.rows().write.format("discard").mode("append").save()
 
     def nsq(self, delivery: str) -> None:
-        """Into a new topic, so that every round finds the same."""
+        """Write to a new topic, so that every round begins alike."""
         self.topics += 1
         topic = f"t{self.topics}"
         given = {"nsqd.http.addresses": self.broker.http_address, "topic": topic, "deliveryMode": delivery}
         self.rows().write.format("nsq").options(**given).mode("append").save()
 
     def tidy(self) -> None:
-        """See that everything has come, and make room."""
+        """Check that the topic has all messages, and delete it."""
         for topic in self.broker.ask("GET", "/stats?format=json")["topics"]:
             name = topic["topic_name"]
             told = self.broker.log(name)

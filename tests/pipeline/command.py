@@ -17,28 +17,28 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from nsquark.pipeline.__main__ import check_source, parse
-from nsquark.pipeline.running import Stop
+from nsquark.pipeline.running import StopSignal
 from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import descendants
 
 
-def run(spark: SparkSession, *arguments: str, stop: Stop | None = None) -> Any:
+def run(spark: SparkSession, *arguments: str, stop: StopSignal | None = None) -> Any:
     """A subcommand with flags, until it is done."""
     parsed = parse(arguments)
     assert parsed is not None
     subcommand, options = parsed
     check_source(options)
     module = import_module(f"nsquark.pipeline.{subcommand.name}")
-    return module.run(spark, options, stop if stop is not None else Stop())
+    return module.run(spark, options, stop if stop is not None else StopSignal())
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """What somebody without Spark sees in a folder of Parquet files."""
+    """The rows in a folder of Parquet files, as a program without Spark reads them."""
     return list(ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist())
 
 
 def wait_until_gone(pids: list[int], within: float = 20) -> None:
-    """Nobody is left of these processes."""
+    """Wait until all of these processes have ended."""
     deadline = time.monotonic() + within
     while left := [pid for pid in pids if _lives(pid)]:
         assert time.monotonic() < deadline, f"left behind: {left}"

@@ -1,4 +1,4 @@
-"""`archive` on a real Spark and a real nsqd, read by somebody who has no Spark."""
+"""`archive` on a real Spark and a real nsqd, read without Spark."""
 
 from __future__ import annotations
 

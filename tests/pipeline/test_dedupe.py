@@ -1,4 +1,4 @@
-"""`dedupe` on a real Spark: what comes twice goes on once, also over restarts."""
+"""`dedupe` on a real Spark: a message that comes twice is passed on once, even over restarts."""
 
 from __future__ import annotations
 

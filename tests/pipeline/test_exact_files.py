@@ -1,4 +1,4 @@
-"""Batches as plain files, on a real Spark, with crashes at every step that can be told from another."""
+"""Batches as plain files, on a real Spark, with a crash after each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly once in plain files, whatever is killed: read by somebody who knows nothing of Spark.
+"""Exactly once in plain files, whatever is killed, for a reader that knows nothing of Spark.
 
 `archive` runs while messages are published; it is killed at random moments, sometimes with all its processes
 and sometimes alone, and so is nsqd. Whoever lists the files at any time sees no message twice.
@@ -50,8 +50,7 @@ def started(broker: Broker, folder: Path) -> Command:
 
 
 def numbers(folder: Path) -> Counter[int]:
-    """What is to be seen now. A file may be merged away between listing and reading, which is an error that
-    a reader is told of."""
+    """The rows that a reader sees now. It lists again if a file was merged between listing and reading."""
     while True:
         try:
             return Counter(int(row["value"]) for row in rows_of(folder / "out"))

@@ -1,4 +1,4 @@
-"""The command line: what is refused is told in a line that names flag and value, and Spark is not started."""
+"""The command line: an error is a line that names flag and value, and Spark does not start."""
 
 from __future__ import annotations
 

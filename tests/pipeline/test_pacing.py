@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsquark.pipeline.pacing import AtOnce, Rate, RealTime, pace_of
+from nsquark.pipeline.pacing import OriginalTiming, Rate, Unpaced, choose_pace
 
 
 def test_a_rate_spaces_messages_evenly() -> None:
@@ -18,11 +18,11 @@ def test_a_rate_does_not_make_up_for_a_long_halt() -> None:
 
 
 def test_real_time_keeps_the_spacing_that_messages_had() -> None:
-    pace = RealTime(2)
+    pace = OriginalTiming(2)
     assert [pace.due(at, 100.0) for at in (50.0, 50.0, 52.0, 60.0)] == [100.0, 100.0, 101.0, 105.0]
 
 
 def test_flags_choose_the_pace() -> None:
-    assert isinstance(pace_of(5, 0), Rate)
-    assert isinstance(pace_of(0, 1), RealTime)
-    assert isinstance(pace_of(0, 0), AtOnce)
+    assert isinstance(choose_pace(5, 0), Rate)
+    assert isinstance(choose_pace(0, 1), OriginalTiming)
+    assert isinstance(choose_pace(0, 0), Unpaced)

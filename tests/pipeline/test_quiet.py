@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nsquark.pipeline.quiet import worth_it
+from nsquark.pipeline.quiet import without_noise
 
 GONE = b"""Traceback (most recent call last):
   File "python_streaming_source_runner.py", line 265, in main
@@ -21,7 +21,7 @@ ValueError: something else
 
 
 def passed(text: bytes) -> bytes:
-    return b"".join(worth_it(text.splitlines(keepends=True)))
+    return b"".join(without_noise(text.splitlines(keepends=True)))
 
 
 def test_workers_whose_spark_has_gone_are_not_heard() -> None:

@@ -1,4 +1,4 @@
-"""`replay` of what `archive` has written, and of a log, into topics of a real nsqd."""
+"""`replay` of an archive and of a log into topics of a real nsqd."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nsquark.flags import StartError
-from nsquark.pipeline.running import Stop
+from nsquark.pipeline.running import StopSignal
 from tests.daemon import Nsqlookupd
 from tests.pipeline.command import run
 from tests.spark.broker import Broker, numbered
@@ -25,7 +25,7 @@ def bodies(spark: SparkSession, broker: Broker, topic: str) -> list[bytes]:
     return [bytes(row["value"]) for row in rows]
 
 
-def replay(spark: SparkSession, broker: Broker, *flags: str, stop: Stop | None = None) -> Any:
+def replay(spark: SparkSession, broker: Broker, *flags: str, stop: StopSignal | None = None) -> Any:
     return run(spark, "replay", f"--nsqd-http-address={broker.http_address}", *flags, stop=stop)
 
 
@@ -75,7 +75,7 @@ def test_times_select_and_a_stop_can_be_resumed(spark: SparkSession, broker: Bro
         f"--starting-timestamp={between}",
         f"--checkpoint={tmp_path / 'c'}",
     )
-    stop = Stop()
+    stop = StopSignal()
     stop.set()
     assert replay(spark, broker, *flags, stop=stop) == 0
     assert replay(spark, broker, *flags) == 10

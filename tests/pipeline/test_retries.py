@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from nsquark.pipeline.retries import Counters, Watched, counters_of
+from nsquark.pipeline.retries import CounterHistory, Counters, counters_of
 
 
-def watched(*looks: tuple[float, int, int]) -> Watched:
-    made = Watched(3600)
+def watched(*looks: tuple[float, int, int]) -> CounterHistory:
+    made = CounterHistory(3600)
     for now, received, retried in looks:
         made.add(now, {("t", "n"): Counters(received, retried)})
     return made
@@ -26,7 +26,7 @@ def test_what_was_not_watched_is_not_known() -> None:
     seen = watched((100, 5, 1), (160, 9, 1))
     assert seen.share("t", 40, 100, 5) is None
     assert seen.share("t", 160, 220, 5) is None
-    assert Watched(10).share("t", 0, 1, 5) is None
+    assert CounterHistory(10).share("t", 0, 1, 5) is None
 
 
 def test_counters_that_begin_anew_tell_nothing() -> None:
@@ -34,7 +34,7 @@ def test_counters_that_begin_anew_tell_nothing() -> None:
 
 
 def test_old_looks_are_forgotten() -> None:
-    seen = Watched(60)
+    seen = CounterHistory(60)
     for now in range(0, 1000, 10):
         seen.add(now, {("t", "n"): Counters(now, 0)})
     assert seen.share("t", 940, 990, 5) == 0.0
@@ -42,7 +42,7 @@ def test_old_looks_are_forgotten() -> None:
 
 
 def test_several_nsqds_add_up() -> None:
-    seen = Watched(60)
+    seen = CounterHistory(60)
     seen.add(0, {("t", "a"): Counters(0, 0)})
     seen.add(10, {("t", "a"): Counters(6, 1), ("t", "b"): Counters(3, 2), ("u", "a"): Counters(50, 50)})
     assert seen.share("t", 0, 10, 1) == pytest.approx(3 / 12)

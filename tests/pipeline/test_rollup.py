@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from nsquark.pipeline.retries import Watcher
+from nsquark.pipeline.retries import CounterWatcher
 from nsquark.pipeline.rollup import schema
-from nsquark.spark.options import parse_stream_options
+from nsquark.spark.source.options import parse_stream_options
 from tests.daemon import Client, until
 from tests.pipeline.command import rows_of, run
 from tests.pipeline.test_replay import bodies
@@ -56,7 +56,7 @@ async def test_retries_are_seen_in_nsqds_counters(broker: Broker) -> None:
     broker.ask("POST", "/topic/create?topic=t")
     broker.ask("POST", "/channel/create?topic=t&channel=c")
     given = {"nsqd.http.addresses": broker.http_address, "subscribe": "t", "channel": "q"}
-    with Watcher(parse_stream_options(given), 0.02, 60.0, time.time) as watcher:
+    with CounterWatcher(parse_stream_options(given), 0.02, 60.0, time.time) as watcher:
         begin = await looked(watcher)
         broker.publish("t", numbered(10))
         async with await Client.connect(broker.tcp_address) as client:
@@ -69,12 +69,12 @@ async def test_retries_are_seen_in_nsqds_counters(broker: Broker) -> None:
                     client.fin(message)
             await client.caught_up()
         end = await looked(watcher)
-    assert watcher.watched.share("t", begin, end, 0.01) == pytest.approx(5 / 15)
+    assert watcher.history.share("t", begin, end, 0.01) == pytest.approx(5 / 15)
 
 
-async def looked(watcher: Watcher) -> float:
+async def looked(watcher: CounterWatcher) -> float:
     """The time of a look that began after this was called."""
-    looks = watcher.watched._looks
+    looks = watcher.history._looks
     seen = len(looks)
     await until(lambda: len(looks) >= seen + 2)
     return looks[-1][0]

@@ -1,10 +1,10 @@
-"""A program with a streaming query: topic `t` into topic `out`, exactly once. Made to be killed at any time.
+"""A program with a streaming query: topic `t` into topic `out`, exactly once. Tests kill it at any time.
 
-    python copy_driver.py ADDRESSES FOLDER run       until it is killed; its tasks die now and then
-    python copy_driver.py ADDRESSES FOLDER finish    all there is; then FOLDER/values has a line a row
+    python copy_driver.py ADDRESSES FOLDER run       until it is killed; single tasks die at random
+    python copy_driver.py ADDRESSES FOLDER finish    all messages; then writes the rows to FOLDER/values
 
 Reads from the first of the nsqds (HTTP addresses, separated by commas) and writes to all of them.
-Says `batch N` on stdout when batch N is over.
+Prints `batch N` when batch N has ended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A program with a streaming query: a topic into Parquet files. Made to be killed at any moment.
+"""A program with a streaming query: a topic into Parquet files. Tests kill it at any time.
 
     python driver.py NSQD_HTTP_ADDRESS FOLDER run       until it is killed
-    python driver.py NSQD_HTTP_ADDRESS FOLDER finish    all there is; then FOLDER/values has a line a row
+    python driver.py NSQD_HTTP_ADDRESS FOLDER finish    all messages; then writes the rows to FOLDER/values
 
-Says `batch N` on stdout when batch N is over.
+Prints `batch N` when batch N has ended.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ DRIVER = Path(__file__).with_name("driver.py")
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers until it is stopped, each once. What was not answered may be there or not."""
+    """Publishes each number once. A number without an answer may be in the log or not."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Publisher(threading.Thread):
 
 
 class OrdinaryConsumer(threading.Thread):
-    """Consumes another channel of the topic, as anybody would."""
+    """An ordinary consumer of another channel of the topic."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(daemon=True)

@@ -1,150 +1,54 @@
-"""Every option: its default, its values, and the one line that a wrong one is told."""
+"""Names and types of options, and the addresses that every source and sink needs."""
 
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from nsquark.spark.columns import SCHEMA, check_schema
 from nsquark.spark.errors import OptionError
-from nsquark.spark.options import Bound, check_options, parse_batch_options, parse_stream_options
+from nsquark.spark.options import OptionReader, check_options, parse_addresses
 
 LEAST = {"nsqd.http.addresses": "127.0.0.1:4151", "subscribe": "events"}
-STREAM = {**LEAST, "channel": "archive"}
+NAMES = ("number", "switch", "choice", "wait")
 
 
-def test_the_least_that_must_be_said() -> None:
-    options = parse_stream_options(STREAM)
-    assert options.addresses.nsqd_http == ("http://127.0.0.1:4151",)
-    assert options.subscription.topics == ("events",)
-    assert options.channel == "archive"
-    assert options.starting == Bound("latest")
-    assert (options.max_offsets, options.max_bytes, options.min_offsets) == (None, None, None)
-    assert (options.eager, options.mode, options.fetching.fail_on_data_loss) == (True, "auto", True)
-    assert options.max_delay == 900
-    batch = parse_batch_options(LEAST)
-    assert (batch.starting, batch.ending) == (Bound("earliest"), Bound("latest"))
+def reader(**options: str) -> OptionReader:
+    return OptionReader(options, NAMES)
 
 
-def test_names_are_taken_in_any_case() -> None:
-    options = parse_stream_options({**STREAM, "STARTINGoffsets": "Earliest", "failondataloss": "FALSE"})
-    assert options.starting.word == "earliest"
-    assert not options.fetching.fail_on_data_loss
+def test_values_are_read_by_their_type_and_have_defaults() -> None:
+    given = reader(NUMBER=" 5 ", switch="True", choice="B", wait="30 seconds")
+    assert given.integer("number", 1) == given.optional_integer("number") == 5
+    assert given.milliseconds("number", 1) == 0.005
+    assert given.boolean("switch", False)
+    assert given.one_of("choice", ("a", "b")) == "b"
+    assert given.duration("wait", 1.0) == 30
+    assert reader().integer("number", 1) == 1
+    assert reader().optional_integer("number") is None
+    assert reader().one_of("choice", ("a", "b")) == "a"
 
 
-def test_a_subscription_by_name_list_or_pattern() -> None:
-    def matches(**changes: str) -> list[str]:
-        given = {name: value for name, value in STREAM.items() if name != "subscribe"}
-        subscription = parse_stream_options({**given, **changes}).subscription
-        return [name for name in ("a", "b", "ab", "a.b", "c") if subscription.matches(name)]
-
-    assert matches(subscribe="a") == ["a"]
-    assert matches(topic="a") == ["a"]
-    assert matches(subscribe=" a, b ,a") == ["a", "b"]
-    assert matches(subscribe="a*") == ["a", "ab", "a.b"]
-    assert matches(subscribe="c,a?b") == ["a.b", "c"]
-    assert matches(subscribePattern="a.?") == ["a", "ab"]
+def test_an_unknown_name_is_refused_with_a_near_one() -> None:
+    with pytest.raises(OptionError, match="option 'nummber': unknown; did you mean 'number'"):
+        reader(nummber="5")
+    with pytest.raises(OptionError, match="option 'path': nsq has no paths"):
+        reader(path="x")
 
 
-def test_positions_as_the_kafka_connector_writes_them_and_as_spark_logs_them() -> None:
-    def positions(text: str) -> object:
-        return parse_stream_options({**STREAM, "startingOffsets": text}).starting.positions
+def test_addresses_become_urls() -> None:
+    def parse(name: str, value: str) -> tuple[str, ...]:
+        found = parse_addresses(OptionReader({name: value}, (name,)))
+        return found.nsqd_http + found.nsqd_tcp + found.lookupd
 
-    assert positions('{"events": {"h:4150": 23, "abc": -2}}') == {"events": {"h:4150": 23, "abc": -2}}
-    logged = '{"events": {"abc": {"epoch": "e", "nsqd": "h:4150", "offset": 5}}}'
-    assert positions(logged) == {"events": {"abc": 5}}
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("15m", 900), ("500ms", 0.5), ("30 seconds", 30), ("1h", 3600), ("2 min", 120)]
-)
-def test_delays(text: str, seconds: float) -> None:
-    assert parse_stream_options({**STREAM, "maxTriggerDelay": text}).max_delay == seconds
+    assert parse("nsqd.http.addresses", "a:1, https://b:2/") == ("http://a:1", "https://b:2")
+    assert parse("nsqd.tcp.addresses", "[::1]:4150") == ("[::1]:4150",)
+    assert parse("lookupd.http.addresses", "a:4161") == ("http://a:4161",)
+    with pytest.raises(OptionError, match=r"option 'nsqd.tcp.addresses': 'http://a:1' is not host:port"):
+        parse("nsqd.tcp.addresses", "http://a:1")
 
 
-WRONG = [
-    ({"nsqd.http.addresses": None}, "nsqd.http.addresses", "missing"),
-    ({"nsqd.http.addresses": ""}, "nsqd.http.addresses", "empty"),
-    ({"nsqd.http.addresses": "somewhere"}, "nsqd.http.addresses", "'somewhere' is neither host:port"),
-    ({"nsqd.http.addresses": "h:4151/x"}, "nsqd.http.addresses", "'h:4151/x' is neither"),
-    ({"nsqd.http.addresses": "h:99999"}, "nsqd.http.addresses", "'h:99999' is neither"),
-    ({"lookupd.http.addresses": "h:4161"}, "lookupd.http.addresses", "'nsqd.http.addresses' is given too"),
-    ({"subscribe": None}, "subscribe", "missing"),
-    ({"subscribe": " , "}, "subscribe", "empty"),
-    ({"subscribe": "no spaces"}, "subscribe", "'no spaces' cannot be the name of a topic"),
-    ({"topic": "t"}, "topic", "'subscribe' is given too"),
-    ({"subscribe": None, "subscribePattern": "("}, "subscribePattern", "'(' is no regular expression"),
-    ({"channel": None}, "channel", "missing"),
-    ({"channel": "a b"}, "channel", "'a b' cannot be the name of a channel"),
-    ({"channel": "c#ephemeral"}, "channel", "'c#ephemeral' is ephemeral"),
-    ({"startingOffsets": "yesterday"}, "startingOffsets", "'yesterday' is neither earliest nor latest"),
-    ({"startingOffsets": "{"}, "startingOffsets", "no JSON such as"),
-    ({"startingOffsets": '{"events": 5}'}, "startingOffsets", "'events' has no nsqds"),
-    ({"startingOffsets": '{"events": {"h": -3}}'}, "startingOffsets", "-3 is no offset"),
-    ({"startingOffsets": '{"events": {"h": true}}'}, "startingOffsets", "True is no offset"),
-    ({"startingTimestamp": "now"}, "startingTimestamp", "'now' is not a number"),
-    ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingTimestamp", "given too"),
-    ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "'0' is not a number of at least 1"),
-    ({"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger", "'-1' is not a number"),
-    ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "maxBytesPerTrigger", "given too"),
-    ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger", "2 is more than"),
-    ({"maxTriggerDelay": "soon"}, "maxTriggerDelay", "'soon' is no time"),
-    ({"minPartitions": "0"}, "minPartitions", "'0' is not a number"),
-    ({"failOnDataLoss": "maybe"}, "failOnDataLoss", "'maybe' is neither true nor false"),
-    ({"ackMode": "late"}, "ackMode", "'late' is none of eager, engine"),
-    ({"mode": "magic"}, "mode", "'magic' is none of auto, log, consumer"),
-    ({"tls.caFile": "/no/such/file"}, "tls.caFile", "'/no/such/file' cannot be used"),
-    ({"maxOffsetPerTrigger": "5"}, "maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'?"),
-    ({"path": "x"}, "path", "no paths"),
-]
-
-
-@pytest.mark.parametrize(("changes", "option", "problem"), WRONG)
-def test_a_wrong_option_is_named_in_one_line(
-    changes: dict[str, str | None], option: str, problem: str
-) -> None:
-    given = {name: value for name, value in {**STREAM, **changes}.items() if value is not None}
-    with pytest.raises(OptionError) as caught:
-        parse_stream_options(given)
-    assert str(caught.value).startswith(f"option '{option}': ")
-    assert problem in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "option"),
-    [
-        ({"startingOffsets": "latest"}, "startingOffsets"),
-        ({"endingOffsets": "earliest"}, "endingOffsets"),
-        ({"channel": "c"}, "channel"),
-        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
-    ],
-)
-def test_what_a_batch_cannot_do(changes: dict[str, str], option: str) -> None:
-    with pytest.raises(OptionError, match=f"option '{option}'"):
-        parse_batch_options({**LEAST, **changes})
-
-
-def test_some_of_it_is_checked_when_the_source_is_made() -> None:
+def test_names_and_addresses_are_checked_before_the_rest() -> None:
     check_options(LEAST)
     with pytest.raises(OptionError, match=r"option 'nsqd.http.addresses': missing"):
         check_options({})
     with pytest.raises(OptionError, match="option 'foo': unknown"):
         check_options({**LEAST, "foo": "bar"})
-
-
-def test_the_secret_is_in_no_text() -> None:
-    options = parse_stream_options({**STREAM, "auth.secret": "opensesame"})
-    assert options.addresses.access.secret == "opensesame"
-    assert "opensesame" not in repr(options)
-
-
-def test_a_schema_is_a_selection() -> None:
-    check_schema(SCHEMA)
-    check_schema(StructType([StructField("id", StringType()), StructField("value", StringType())]))
-    with pytest.raises(OptionError, match="no column 'body': there are value, topic, nsqd, offset"):
-        check_schema(StructType([StructField("body", StringType())]))
-    with pytest.raises(OptionError, match="column 'offset' is BIGINT, not INT"):
-        check_schema(StructType([StructField("offset", IntegerType())]))
-    with pytest.raises(OptionError, match="column 'value' is BINARY or STRING, not INT"):
-        check_schema(StructType([StructField("value", IntegerType())]))

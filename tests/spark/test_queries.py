@@ -1,4 +1,4 @@
-"""Queries on a real Spark: streams and tables of topics, and what they say when something is wrong."""
+"""Queries on a real Spark: streams and tables of topics, and their errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stream(spark: SparkSession, broker: Broker, schema: str = "", **options: str
 
 
 def run(frame: DataFrame, path: Path, then: Callable[[DataFrame, int], None] | None = None) -> StreamingQuery:
-    """All there is, into Parquet files in `path`/out, or into a function."""
+    """Read all messages, into Parquet files in `path`/out or into a function."""
     writer = frame.writeStream.option("checkpointLocation", str(path / "checkpoint"))
     if then is not None:
         writer = writer.foreachBatch(then)

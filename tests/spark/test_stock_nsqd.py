@@ -90,7 +90,7 @@ def test_rows_are_published_over_tls(spark: SparkSession, tmp_path: Path) -> Non
         assert nsqd.counts("t", "c") == (1000, 0)
 
 
-def test_a_topic_is_consumed_and_staged(spark: SparkSession, stock: StockNsqd, tmp_path: Path) -> None:
+def test_a_topic_is_consumed_and_spooled(spark: SparkSession, stock: StockNsqd, tmp_path: Path) -> None:
     stock.ask("POST", "/topic/create?topic=t")
     stock.ask("POST", "/channel/create?topic=t&channel=archive")
     given = {"nsqd.http.addresses": stock.http_address, "subscribe": "t", "channel": "archive"}
@@ -105,7 +105,7 @@ def test_a_topic_is_consumed_and_staged(spark: SparkSession, stock: StockNsqd, t
         run()
     for first in (0, 500):
         stock.publish("t", numbered(500, first))
-        run(stagingDirectory=str(tmp_path / "staging"))
+        run(stagingDirectory=str(tmp_path / "spool"))
     rows = spark.read.parquet(str(tmp_path / "out")).select("value").collect()
     assert sorted(bytes(row["value"]) for row in rows) == sorted(numbered(1000))
     assert stock.counts("t", "archive")[0] == 0

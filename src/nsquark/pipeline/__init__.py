@@ -1,1 +1,1 @@
-"""`nsq_to_spark`, the pipeline: topics into files and back, rolled up, deduplicated, queried with SQL."""
+"""`nsq_to_spark`, the pipeline: archives, replays, rolls up, deduplicates and queries topics."""

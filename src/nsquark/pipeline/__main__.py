@@ -14,12 +14,13 @@ from nsquark.flags import FlagError, FlagSet, HelpRequested, StartError, report
 from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import session
-from .options import Common, Reading, Streaming, in_flags, reading_options, stream_options
-from .quiet import Filter, silence_loggers
-from .running import Interrupted, Stop
+from .options import Common, Reading, Streaming, reading_options, stream_options, with_flag_names
+from .quiet import StderrFilter, silence_loggers
+from .running import Interrupted, StopSignal
 from .subcommands import SUBCOMMANDS, Replay, Subcommand
 
-logger = logging.getLogger("nsquark.pipeline")  # not __name__: under `python -m` that is "__main__"
+# Not __name__, which is "__main__" under `python -m`.
+logger = logging.getLogger("nsquark.pipeline")
 
 VERSION_LINE = f"nsq_to_spark v{NSQ_VERSION} (built w/{BUILT_WITH})"
 
@@ -34,7 +35,10 @@ def usage() -> str:
 
 
 def parse(argv: Sequence[str]) -> tuple[Subcommand, Any] | None:
-    """The subcommand and its checked options; None if the version is wanted. Raises StartError."""
+    """The subcommand and its checked options; None if the command line asks for the version.
+
+    Raises StartError.
+    """
     if not argv:
         raise FlagError("a subcommand is missing", usage())
     name, rest = argv[0], argv[1:]
@@ -57,8 +61,8 @@ def parse(argv: Sequence[str]) -> tuple[Subcommand, Any] | None:
 
 
 def check_source(options: Common) -> None:
-    """What the data source would refuse, before Spark is started. Raises StartError."""
-    from nsquark.spark.options import parse_batch_options, parse_stream_options
+    """Refuse what the data source would refuse, before Spark starts. Raises StartError."""
+    from nsquark.spark.source.options import parse_batch_options, parse_stream_options
 
     try:
         if isinstance(options, Streaming):
@@ -66,7 +70,7 @@ def check_source(options: Common) -> None:
         elif isinstance(options, Reading) and not (isinstance(options, Replay) and options.archive):
             parse_batch_options(reading_options(options))
     except NsquarkError as error:
-        raise StartError(in_flags(str(error))) from None
+        raise StartError(with_flag_names(str(error))) from None
 
 
 def main() -> int:
@@ -92,13 +96,13 @@ def main() -> int:
 
 def _run(subcommand: Subcommand, options: Any) -> int:
     silence_loggers()
-    stderr = Filter()
-    stop = Stop(stderr.mute)
+    stderr = StderrFilter()
+    stop = StopSignal(stderr.mute)
     stop.install()
     try:
         with stop.at_once():
             spark = session.start(options, subcommand.name, stderr)
-    except (Interrupted, KeyboardInterrupt):  # the JVM ends when it notices that we have
+    except (Interrupted, KeyboardInterrupt):  # the JVM ends when it notices that this process has ended
         logger.info("stopped")
         return 0
     stop.install()

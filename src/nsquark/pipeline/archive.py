@@ -1,4 +1,4 @@
-"""`archive`: topics into files by topic, date and hour, each message once."""
+"""`archive`: writes every message of the topics once, to files by topic, date and hour."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pyspark.sql import SparkSession
 
 from .file_output import FileOutput
 from .layout import ORDER, PARTITIONS, by_hour, columns
-from .running import Stop, read_stream, run_query
+from .running import StopSignal, read_stream, run_query
 from .subcommands import Archive
 
 
-def run(spark: SparkSession, options: Archive, stop: Stop) -> int:
-    """Until the end; how many messages were read. Raises StartError and QueryFailed."""
+def run(spark: SparkSession, options: Archive, stop: StopSignal) -> int:
+    """Run the query until it ends; how many messages it has read. Raises StartError and QueryFailed."""
     in_files = columns(options.value_type)
     rows = by_hour(read_stream(spark, options, f"{in_files}, topic STRING"))
     if not options.exact_files:

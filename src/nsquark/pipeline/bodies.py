@@ -1,6 +1,6 @@
-"""What is in the JSON bodies of a topic: as it was said, or as a sample tells.
+"""The schema of a topic's JSON bodies: the one that --schema gives, or the one of a sample of messages.
 
-A sampled schema is kept with the checkpoint: a query that goes on must see the columns that it began with.
+The schema of a sample is kept with the checkpoint: a query that is started again has the same columns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .subcommands import Sql
 logger = logging.getLogger(__name__)
 
 _CORRUPT = "_corrupt_record"
-# Beside the fields of its body, every view has these.
+# The columns that every view has besides the fields of the body.
 _META = ("timestamp", "id", "nsqd", "offset", "topic", "value")
 
 
-def schemas(spark: SparkSession, options: Sql) -> dict[str, StructType | None]:
-    """By topic; None where bodies are not parsed. Raises StartError."""
+def find_schemas(spark: SparkSession, options: Sql) -> dict[str, StructType | None]:
+    """The schema of each topic; None for a topic whose bodies are not parsed. Raises StartError."""
     path = Path(options.checkpoint) / "schemas.json"
     kept = json.loads(path.read_text()) if path.is_file() else {}
     found: dict[str, StructType | None] = {}
@@ -38,7 +38,7 @@ def schemas(spark: SparkSession, options: Sql) -> dict[str, StructType | None]:
         elif topic in kept:
             found[topic] = StructType.fromJson(kept[topic]) if kept[topic] else None
         else:
-            found[topic] = _sampled(spark, topic, options) if options.sample else None
+            found[topic] = _sample(spark, topic, options) if options.sample else None
     durable.make_folder(path.parent)
     durable.replace_text(
         path, json.dumps({topic: each.jsonValue() if each else None for topic, each in found.items()})
@@ -49,18 +49,18 @@ def schemas(spark: SparkSession, options: Sql) -> dict[str, StructType | None]:
 def _parse(spark: SparkSession, topic: str, ddl: str) -> StructType:
     try:
         return spark.createDataFrame([], ddl).schema
-    except Exception as error:  # Spark's, of several kinds
+    except Exception as error:  # Spark raises errors of several types
         raise StartError(f"--schema: {topic}={ddl!r}: {one_line(error)}") from None
 
 
-def _sampled(spark: SparkSession, topic: str, options: Sql) -> StructType | None:
+def _sample(spark: SparkSession, topic: str, options: Sql) -> StructType | None:
     given = {**connection_options(options), "subscribe": topic}
     try:
         rows = spark.read.format("nsq").options(**given).schema("value STRING").load().limit(options.sample)
         bodies = [row["value"] for row in rows.collect()]
     except Exception as error:  # no such topic, no nsqd, no log
         raise StartError(f"--sample: topic {topic!r} cannot be looked at: {one_line(error)}") from None
-    if not bodies:  # to go on without its fields would be for ever
+    if not bodies:  # a schema without fields would stay with the checkpoint for ever
         raise StartError(f"--sample: topic {topic!r} has no messages to look at: give its --schema")
     schema = spark.read.json(spark.sparkContext.parallelize(bodies)).schema
     fields = [field for field in schema.fields if field.name != _CORRUPT]
@@ -73,9 +73,9 @@ def _sampled(spark: SparkSession, topic: str, options: Sql) -> StructType | None
 
 
 def view(rows: DataFrame, schema: StructType | None) -> DataFrame:
-    """The fields of a body as columns, and all that is known of the message with `_` before its name.
+    """The fields of the bodies as columns, and the columns of the source with `_` before their names.
 
-    A body that is no such JSON has nulls; `_value` has its text.
+    A body that does not fit the schema has nulls in its fields; `_value` has its text.
     """
     meta = [f.col(name).alias(f"_{name}") for name in _META]
     if schema is None:

@@ -1,9 +1,10 @@
-"""Small files into larger ones, while anybody may read them.
+"""Merging the small files of a folder into one, while other programs read the folder.
 
-A folder is merged as a whole: Spark writes its small files as one into the staging area; a new folder is made
-of that one and of links to the files that stay; then the new folder and the old one change places in one step
-of the file system. Whoever lists the folder sees either the small files or the merged one. Whoever has
-listed it before, and opens a file after, is told that there is no such file: an error, never a wrong result.
+A folder changes as a whole. Spark writes the rows of the small files as one file into the staging area. The
+compactor makes a new folder of that file and of links to the files that stay. Then the new folder and the old
+one change places in one step of the file system. A program that lists the folder sees either the small files
+or the merged one. A program that has listed the folder before the step, and opens a small file after it, gets
+the error that there is no such file. It never gets a wrong result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from . import durable
-from .exact_files import ExactFiles, spark_path, suffix
+from .exact_files import ExactFiles, format_suffix, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,16 +27,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long after its end an hour or day may still get messages that were accepted in it.
+# How long after its end an hour or a day may still get messages that nsqd accepted in it.
 _GRACE: Final = timedelta(minutes=10)
-_GLOB = re.compile(r"[][{}*?\\]")  # Spark looks for patterns where it reads
+_GLOB = re.compile(r"[][{}*?\\]")  # Spark takes these in a path for a pattern
 _FOLDER = re.compile(r"(?:.*/)?date=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?")
 
 
 def choose(sizes: dict[str, int], least: int, large: int) -> list[str]:
-    """Which files of a folder to merge, so that no byte is copied more often than the sizes double.
+    """Which files of a folder to merge: none of `large` bytes or more, and none at all if fewer than `least`.
 
-    None if there are fewer than `least` of them; those of `large` bytes and more stay.
+    A file larger than all smaller ones together waits until they have grown. So a byte is copied about as
+    often as the size of its file doubles.
     """
     small = sorted((size, name) for name, size in sizes.items() if size < large)
     while len(small) > 2 and small[-1][0] > sum(size for size, _ in small[:-1]):
@@ -50,7 +52,7 @@ def choose(sizes: dict[str, int], least: int, large: int) -> list[str]:
 
 
 def is_over(folder: str, now: datetime) -> bool:
-    """Whether the hour or day that a folder is named by gets no more messages in the order of things."""
+    """Whether the hour or day in the name of a folder is over, so that no more messages are expected."""
     found = _FOLDER.fullmatch(folder)
     if found is None:
         return False
@@ -59,7 +61,7 @@ def is_over(folder: str, now: datetime) -> bool:
 
 
 class Compactor:
-    """Merges what an ExactFiles has written, in the pauses of its query."""
+    """Merges the files that an ExactFiles has written, between the batches of its query."""
 
     def __init__(
         self, files: ExactFiles, schema: str | StructType, order: Sequence[str], least: int, large: int
@@ -72,7 +74,7 @@ class Compactor:
         self._folders: set[str] = set()
 
     def open(self) -> bool:
-        """Look at what is there; False if this file system cannot do it."""
+        """Find the folders with several files; False if this file system cannot exchange folders."""
         if not durable.can_exchange(self._files.work):
             logger.warning("files are not merged: this file system cannot exchange folders")
             return False
@@ -83,7 +85,7 @@ class Compactor:
         return True
 
     def run(self, spark: SparkSession, touched: Iterable[str], now: datetime) -> bool:
-        """Merge files of one folder; whether there was anything to merge."""
+        """Merge files of at most one folder; whether there was anything to merge."""
         self._folders |= set(touched)
         for folder in sorted(self._folders):
             over = is_over(folder, now)
@@ -108,13 +110,13 @@ class Compactor:
         attempt = f"merge-{uuid.uuid4().hex}"
         reader = spark.read.format(self._files.format).schema(self._schema)
         rows = reader.load([_GLOB.sub(r"\\\g<0>", spark_path(old / name)) for name in names])
-        merged = self._files.spark_write(
+        merged = self._files.write_staged(
             rows.coalesce(1).sortWithinPartitions(*self._order), f"{attempt}/spark"
         )
         new = self._files.work / "staging" / attempt / "new"
         new.mkdir()
         for path in merged:
-            os.replace(path, new / f"merged-{attempt[6:14]}{suffix(path.name)}")
+            os.replace(path, new / f"merged-{attempt[6:14]}{format_suffix(path.name)}")
         for name in self._sizes(folder).keys() - set(names):
             os.link(old / name, new / name)
         durable.sync(new)

@@ -1,4 +1,4 @@
-"""`dedupe`: of messages that were published more than once, the first."""
+"""`dedupe`: passes on the first of several messages with the same key."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pyspark.sql import functions as f
 from . import delivery
 from .file_output import FileOutput
 from .layout import ORDER, PARTITIONS, by_hour, columns
-from .running import Stop, read_stream, run_query
+from .running import StopSignal, read_stream, run_query
 from .subcommands import Dedupe
 
 
-def run(spark: SparkSession, options: Dedupe, stop: Stop) -> int:
-    """Until the end; how many messages were read. Raises StartError and QueryFailed."""
+def run(spark: SparkSession, options: Dedupe, stop: StopSignal) -> int:
+    """Run the query until it ends; how many messages it has read. Raises StartError and QueryFailed."""
     rows = distinct(read_stream(spark, options, f"{columns()}, topic STRING"), options)
     if options.publish:
-        publish = delivery.publisher(delivery.choose(options), delivery.app_of(Path(options.checkpoint)))
+        publish = delivery.publisher(
+            delivery.choose(options), delivery.load_app_name(Path(options.checkpoint))
+        )
         return run_query(rows.select("value").writeStream.foreachBatch(publish), options, "dedupe", stop)
     with FileOutput(options, options.checkpoint, columns(), PARTITIONS, ORDER, stop) as output:
         messages = run_query(by_hour(rows).writeStream.foreachBatch(output.write), options, "dedupe", stop)
@@ -28,7 +30,7 @@ def run(spark: SparkSession, options: Dedupe, stop: Stop) -> int:
 
 
 def distinct(rows: DataFrame, options: Dedupe) -> DataFrame:
-    """Each key once a topic, for at least the time that a duplicate may take."""
+    """The first message of each topic and key, within the time of --within."""
     return (
         rows.withColumn("_key", key(options.by))
         .withWatermark("timestamp", f"{options.within * 1000:.0f} milliseconds")
@@ -38,7 +40,7 @@ def distinct(rows: DataFrame, options: Dedupe) -> DataFrame:
 
 
 def key(by: str) -> Column:
-    """What tells messages apart. Those that have no such JSON field are not duplicates of each other."""
+    """The key of a message. A message without the JSON field has a key of its own: it is no duplicate."""
     if by == "id":
         return f.col("id")
     if by == "body":

@@ -1,4 +1,4 @@
-"""Publishing what a query has made: exactly once where nsqd can, else at least once."""
+"""Publishing the rows of a query: exactly once if the nsqds have staged publishing, else at least once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nsquark.errors import NsquarkError
 from nsquark.flags import StartError
-from nsquark.spark.application import Application
 from nsquark.spark.errors import OptionError
-from nsquark.spark.sink_options import SinkOptions, parse_sink_options
+from nsquark.spark.sink.application import Application
+from nsquark.spark.sink.options import SinkOptions, parse_sink_options
 
 from . import durable
-from .options import AT_LEAST_ONCE, EXACTLY_ONCE, Publishing, in_flags, sink_options
+from .options import AT_LEAST_ONCE, EXACTLY_ONCE, Publishing, sink_options, with_flag_names
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +27,22 @@ MESSAGES = StructType([StructField("value", BinaryType()), StructField("topic", 
 
 
 def choose(options: Publishing) -> dict[str, str]:
-    """The sink's options. Looks at the nsqd, unless it need not. Raises StartError."""
+    """The options of the sink, after a look at the nsqds if they need it. Raises StartError."""
     given = sink_options(options)
     try:
         if options.publish_delivery == AT_LEAST_ONCE:
             return _checked({**given, "deliveryMode": "atLeastOnce"})
         try:
             exact = _checked({**given, "deliveryMode": "exactlyOnce"})
-            _look(parse_sink_options(exact, MESSAGES))
+            _check_staging(parse_sink_options(exact, MESSAGES))
             return exact
-        except OptionError as error:  # one of them is Go's
+        except OptionError as error:  # one of the nsqds is a stock one
             if error.option != "deliveryMode" or options.publish_delivery == EXACTLY_ONCE:
                 raise
-            logger.info("publishing at least once: %s", in_flags(str(error)))
+            logger.info("publishing at least once: %s", with_flag_names(str(error)))
             return _checked({**given, "deliveryMode": "atLeastOnce"})
     except NsquarkError as error:
-        raise StartError(in_flags(str(error))) from None
+        raise StartError(with_flag_names(str(error))) from None
 
 
 def _checked(given: dict[str, str]) -> dict[str, str]:
@@ -50,7 +50,7 @@ def _checked(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-def _look(options: SinkOptions) -> None:
+def _check_staging(options: SinkOptions) -> None:
     Application(replace(options, retries=0), "-").check()
 
 
@@ -58,17 +58,17 @@ def is_exact(sink: dict[str, str]) -> bool:
     return sink["deliveryMode"] == "exactlyOnce"
 
 
-def new_app() -> str:
+def new_app_name() -> str:
     return f"nsq_to_spark-{uuid.uuid4().hex}"
 
 
-def app_of(checkpoint: Path) -> str:
-    """The name by which nsqd knows the batches of whoever has this checkpoint."""
+def load_app_name(checkpoint: Path) -> str:
+    """The application name of the query with this checkpoint, by which nsqd knows its batches."""
     path = checkpoint / "publisher.json"
     try:
         return str(json.loads(path.read_text())["app"])
     except FileNotFoundError:
-        app = new_app()
+        app = new_app_name()
         durable.make_folder(checkpoint)
         durable.replace_text(path, json.dumps({"app": app}))
         return app
@@ -77,7 +77,7 @@ def app_of(checkpoint: Path) -> str:
 
 
 def publisher(sink: dict[str, str], app: str) -> Callable[[DataFrame, int], None]:
-    """Publishes a batch of rows with a column `value`."""
+    """A function for foreachBatch that publishes rows with a column `value`."""
 
     def publish(rows: DataFrame, batch: int) -> None:
         writer = rows.write.format("nsq").options(**sink).mode("append")

@@ -1,4 +1,4 @@
-"""Files and folders that are there after a power cut, and folders that change places at once."""
+"""Files and folders that survive a power cut, and folders that change places in one step."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from nsquark.spark.durable import replace_file, sync
+
+__all__ = ["can_exchange", "exchange", "make_folder", "remove_tree", "replace_text", "sync"]
+
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
 
-def sync(path: Path) -> None:
-    """A file, or the entries of a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def make_folder(path: Path) -> None:
-    """With those above it."""
+    """Make a folder and the folders above it."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
@@ -34,23 +29,17 @@ def make_folder(path: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """The whole of it or the old one, whatever happens."""
-    new = path.with_name(f"{path.name}.new")
-    with open(new, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    sync(path.parent)
+    """Write a text file. After a power cut it has either the old text or the new one."""
+    replace_file(path, text.encode())
 
 
 def remove_tree(path: Path) -> None:
-    """What cannot be removed now is removed at the next start."""
+    """Remove a folder as far as possible. The next start removes what is left."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Two folders change places; nobody sees a moment in between. Raises OSError."""
+    """Let two folders change places. No program sees a state in between. Raises OSError."""
     rename = _renameat2()
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -60,7 +49,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def can_exchange(folder: Path) -> bool:
-    """Whether the file system of `folder` can do that."""
+    """Whether the file system of `folder` can exchange folders."""
     one, other = folder / "exchange.one", folder / "exchange.other"
     try:
         one.mkdir(exist_ok=True)
@@ -77,7 +66,7 @@ def can_exchange(folder: Path) -> bool:
 
 @functools.cache
 def _renameat2() -> Any:
-    """Linux has it, and its C library has a name for it since 2018."""
+    """The function of the C library, which has it on Linux since 2018; None elsewhere."""
     if not sys.platform.startswith("linux"):
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

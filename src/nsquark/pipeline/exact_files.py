@@ -1,10 +1,10 @@
-"""Batches of a query as plain files that are exact for whoever lists the folder, with no log to consult.
+"""The batches of a query as plain files: a program that lists the folder sees no row twice.
 
-Spark writes a batch into a staging folder beside the checkpoint, which nobody reads. Then a plan is synced to
-`batch.json`: which staged file gets which name in the output. From there on the batch is decided: its files
-are renamed into place, and after a crash the renames that are missing are made at the next start, before
-anything else. Whatever was not planned is thrown away and written again. So under a final name there is only
-ever a whole file of a decided batch, and a batch that Spark replays finds its plan and has nothing to do.
+Spark writes a batch into a staging folder within the checkpoint, which no reader looks at. Then a plan is
+synced to `batch.json`: which staged file gets which name in the output. With the plan the batch is decided,
+and its files are renamed into place. After a crash the next start does the renames that are missing, before
+anything else. A batch without a plan is thrown away and written again. So every file with a final name is a
+whole file of a decided batch. A batch that Spark replays finds its plan, and has nothing to do.
 
     CHECKPOINT/files/batch.json     the plan of the last batch
     CHECKPOINT/files/staging/…      what Spark writes, a folder for each attempt
@@ -36,15 +36,15 @@ _SUFFIX = re.compile(r"part-.*?[.-]c\d{3}(\..+)")
 
 
 class OldCheckpoint(NsquarkError):
-    """A batch comes that was archived long ago."""
+    """Spark replays a batch that was followed by others: the checkpoint is older than the files."""
 
 
 class Plan(NamedTuple):
-    """What a batch is in the output: staged file, final name, both relative to their folders."""
+    """The files of a batch: the name of each in its staging folder, and its name in the output."""
 
-    name: str  # of this query among all that ever wrote to the output
+    name: str  # of this query, different from that of any other query that wrote to the output
     batch: int
-    staged: str
+    staged: str  # the staging folder
     moves: list[list[str]]
 
 
@@ -70,19 +70,19 @@ class ExactFiles:
         self._plan: Plan | None = None
 
     def open(self) -> None:
-        """Take the folder for ourselves and finish what a crash has left. Raises StartError."""
+        """Lock the output, and finish the batch that a crash has interrupted. Raises StartError."""
         try:
             durable.make_folder(self.output)
             durable.make_folder(self.work)
-            self._take()
+            self._lock_output()
             if self.output.stat().st_dev != self.work.stat().st_dev:
                 raise StartError(
                     f"--checkpoint: {str(self.work.parent)!r} is not on the file system of --output, "
                     "so files cannot be moved from one to the other at once"
                 )
-            self._plan = self._load()
+            self._plan = self._load_plan()
             if self._plan is not None:
-                self._move(self._plan)
+                self._carry_out(self._plan)
             durable.remove_tree(self._staging)
         except OSError as error:
             self.close()
@@ -92,12 +92,12 @@ class ExactFiles:
             raise
 
     def close(self) -> None:
-        """Let others have it."""
+        """Unlock the output."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _take(self) -> None:
+    def _lock_output(self) -> None:
         self._lock = os.open(self.output, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ class ExactFiles:
             raise StartError(f"--output: another process writes to {str(self.output)!r}") from None
 
     def write(self, frame: DataFrame, batch: int) -> list[str]:
-        """Batch `batch`, once, however often it comes; the folders in the output that have got files."""
+        """Write a batch, unless it is written; the folders of the output that have got files of it."""
         plan = self._plan
         if plan is not None and batch < plan.batch:
             raise OldCheckpoint(
@@ -114,12 +114,12 @@ class ExactFiles:
             )
         if plan is None or batch > plan.batch:
             plan = self._stage(frame, batch, plan.name if plan is not None else uuid.uuid4().hex[:8])
-        self._move(plan)
+        self._carry_out(plan)
         durable.remove_tree(self._staging)
         return sorted({os.path.dirname(final) for _, final in plan.moves})
 
-    def spark_write(self, frame: DataFrame, name: str, partitions: Sequence[str] = ()) -> list[Path]:
-        """Have Spark write into a folder of the staging area; the files that hold rows, synced."""
+    def write_staged(self, frame: DataFrame, name: str, partitions: Sequence[str] = ()) -> list[Path]:
+        """Let Spark write into a folder of the staging area; the files that hold rows. They are synced."""
         folder = self._staging / name
         writer = frame.write.format(self.format).options(**self._options)
         if partitions:
@@ -135,7 +135,7 @@ class ExactFiles:
         return files
 
     def _is_empty(self, path: Path) -> bool:
-        """Of no rows at all Spark makes a file, too."""
+        """Whether a file has no rows. Spark writes such a file for a batch without rows."""
         if self.format == "parquet":
             import pyarrow.parquet as pq
 
@@ -146,31 +146,31 @@ class ExactFiles:
         attempt = uuid.uuid4().hex
         folder = self._staging / attempt
         moves = []
-        for number, path in enumerate(self.spark_write(frame, attempt, self._partitions)):
+        for number, path in enumerate(self.write_staged(frame, attempt, self._partitions)):
             where = path.relative_to(folder)
-            final = where.with_name(f"{batch:09d}-{name}-{number:04d}{suffix(path.name)}")
+            final = where.with_name(f"{batch:09d}-{name}-{number:04d}{format_suffix(path.name)}")
             moves.append([str(where), str(final)])
         plan = Plan(name, batch, attempt, moves)
         durable.replace_text(self._plan_path, json.dumps(plan._asdict()))
         self._plan = plan
         return plan
 
-    def _move(self, plan: Plan) -> None:
+    def _carry_out(self, plan: Plan) -> None:
         folders = set()
         for staged, final in plan.moves:
             target = self.output / final
             durable.make_folder(target.parent)
-            # One that is not there was moved before, and has perhaps been merged with others since.
+            # A file that is not in the staging folder was renamed before, and may have been merged since.
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self._staging / plan.staged / staged, target)
                 folders.add(target.parent)
         for folder in folders:
             durable.sync(folder)
 
-    def _load(self) -> Plan | None:
+    def _load_plan(self) -> Plan | None:
         try:
-            told: dict[str, Any] = json.loads(self._plan_path.read_text())
-            return Plan(**told)
+            document: dict[str, Any] = json.loads(self._plan_path.read_text())
+            return Plan(**document)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
@@ -178,11 +178,11 @@ class ExactFiles:
 
 
 def spark_path(path: Path) -> str:
-    """For Spark, whose default file system may be another; it takes nothing for encoded."""
+    """A path as Spark wants it. The scheme is needed, since Spark may have another default file system."""
     return f"file://{path}"
 
 
-def suffix(name: str) -> str:
-    """What follows in a file's name from where it says what is in it: `.snappy.parquet`."""
+def format_suffix(name: str) -> str:
+    """The end of a file's name that tells its format: `.snappy.parquet`."""
     found = _SUFFIX.fullmatch(name)
     return found[1] if found else "".join(Path(name).suffixes)

@@ -1,4 +1,4 @@
-"""The files of a query: written batch by batch, and merged in between."""
+"""The files of a query: a batch is written, and small files are merged between batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .compaction import Compactor
 from .exact_files import ExactFiles
-from .running import Stop
+from .running import StopSignal
 from .subcommands import MergedFiles
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FileOutput:
-    """`with FileOutput(...) as output`: the folder is ours meanwhile."""
+    """Use it as `with FileOutput(...) as output`: no other process writes to the folder meanwhile."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class FileOutput:
         schema: str | StructType,
         partitions: Sequence[str],
         order: Sequence[str],
-        stop: Stop,
+        stop: StopSignal,
     ) -> None:
-        """`schema` is that of a file, without what is in its path; merged rows are sorted by `order`."""
+        """`schema` is that of a file, without the partition columns. Merged rows are sorted by `order`."""
         self._files = ExactFiles(
             Path(options.output), Path(checkpoint), options.format, partitions, options.format_opt
         )
@@ -50,13 +50,13 @@ class FileOutput:
         self._files.close()
 
     def write(self, rows: DataFrame, batch: int) -> None:
-        """For foreachBatch."""
+        """Write a batch, and merge files of at most one folder. For foreachBatch."""
         touched = self._files.write(rows, batch)
         if self._compactor is not None and not self._stop:
             self._compactor.run(rows.sparkSession, touched, datetime.now(UTC))
 
     def merge_all(self, spark: SparkSession) -> None:
-        """What there is to merge, after the last batch of a run that ends by itself."""
+        """Merge all files that are due, after the last batch of a query that ends by itself."""
         if self._compactor is not None:
             while not self._stop and self._compactor.run(spark, (), datetime.now(UTC)):
                 pass

@@ -1,4 +1,4 @@
-"""Kinds of flags that only the pipeline has."""
+"""The kinds of flags that only the pipeline has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TriggerKind(Kind):
 
 
 class TimeKind(Kind):
-    """Milliseconds since the epoch; written so, or as ISO 8601, which is UTC unless it says otherwise."""
+    """Milliseconds since the epoch, given as a number or in ISO 8601, which is UTC if it names no zone."""
 
     word = "time"
 
@@ -58,7 +58,7 @@ class TimeKind(Kind):
 
 
 class PairsKind(Kind):
-    """`name=value`, several times."""
+    """`name=value`, any number of times."""
 
     word = "name=value"
 

@@ -1,4 +1,4 @@
-"""How messages lie in files: by topic, date and hour in UTC, and which columns a file has."""
+"""The layout of an archive: folders by topic, date and hour in UTC, and the columns of a file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 PARTITIONS: Final = ("topic", "date", "hour")
-# Within a file, where files are merged.
+# The order of the rows in a merged file.
 ORDER: Final = ("nsqd", "offset")
 
 
 def columns(value_type: str = "BINARY") -> str:
-    """What is in a file; the rest is in its path."""
+    """The columns of a file. The partition columns are in its path."""
     return f"value {value_type}, nsqd STRING, offset BIGINT, timestamp TIMESTAMP, id STRING"
 
 

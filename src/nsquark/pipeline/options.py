@@ -1,7 +1,7 @@
-"""The flags that subcommands share, and what they are to the `nsq` data source and sink.
+"""The flags that subcommands share, and the options of the `nsq` data source that they stand for.
 
-Each group of flags is a dataclass; a subcommand's options inherit from those that it needs. What can be
-checked without Spark is checked before anything of it is imported.
+Each group of flags is a dataclass. The options of a subcommand inherit from the groups that it needs. All
+checks that need no Spark are done before Spark is imported.
 """
 
 # ruff: noqa: RUF009 - `flag` makes a dataclasses.field, so that no default is shared
@@ -22,7 +22,7 @@ from .kinds import AVAILABLE_NOW, PAIRS, TIME, TRIGGER
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AUTO = "exactly-once", "at-least-once", "auto"
 
-# What an option of the data source is called on this command line.
+# The flag for each option of the data source.
 FLAG_OF_OPTION: Final = {
     "nsqd.http.addresses": "--nsqd-http-address",
     "nsqd.tcp.addresses": "--nsqd-tcp-address",
@@ -50,12 +50,12 @@ FLAG_OF_OPTION: Final = {
 
 
 def refuse(flag_name: str, problem: str) -> StartError:
-    """The error of a flag that Spark was not yet asked about."""
+    """The error for a flag, to be raised before Spark starts."""
     return StartError(f"--{flag_name}: {problem}")
 
 
-def in_flags(text: str) -> str:
-    """An error of the data source, with flags for its options."""
+def with_flag_names(text: str) -> str:
+    """The text of an error of the data source, with flags in place of options."""
 
     def name(found: re.Match[str]) -> str:
         return FLAG_OF_OPTION.get(found[1], f"--source-opt {found[1]}")
@@ -65,7 +65,7 @@ def in_flags(text: str) -> str:
 
 @dataclass(repr=False, eq=False)
 class Common:
-    """Of every subcommand."""
+    """The flags of every subcommand."""
 
     version: bool = flag(BOOL, False, "print version string", key=None)
     config: str = flag(STRING, "", "path to config file", key=None)
@@ -91,7 +91,7 @@ class Common:
 
 
 def connection_options(options: Common) -> dict[str, str]:
-    """Where the nsqds are, and how they are spoken to, in the data source's words."""
+    """The options of the data source for addresses, TLS and secret."""
     given = {
         "nsqd.http.addresses": ",".join(options.nsqd_http_address),
         "nsqd.tcp.addresses": ",".join(options.nsqd_tcp_address),
@@ -113,7 +113,7 @@ def access_options(options: Common) -> dict[str, str]:
 
 @dataclass(repr=False, eq=False)
 class Reading(Common):
-    """Of subcommands that read topics."""
+    """The flags of subcommands that read topics."""
 
     topic: list[str] = flag(STRINGS, list, "NSQ topic (may be given multiple times)")
     topic_pattern: str = flag(STRING, "", "or a regular expression for topics' whole names")
@@ -142,7 +142,7 @@ def reading_options(options: Reading) -> dict[str, str]:
 
 @dataclass(repr=False, eq=False)
 class Streaming(Reading):
-    """Of subcommands that run a streaming query."""
+    """The flags of subcommands that run a streaming query."""
 
     channel: str = flag(STRING, "", "NSQ channel; its name is the subcommand's unless given")
     checkpoint: str = flag(STRING, "", "where the query keeps its place (default OUTPUT.checkpoint)")
@@ -172,7 +172,7 @@ def stream_options(options: Streaming) -> dict[str, str]:
 
 @dataclass(repr=False, eq=False)
 class Publishing(Common):
-    """Of subcommands that publish."""
+    """The flags of subcommands that publish."""
 
     publish: str = flag(STRING, "", "the topic to publish to")
     publish_nsqd_http_address: list[str] = flag(
@@ -186,7 +186,7 @@ class Publishing(Common):
 
 
 def publishes_elsewhere(options: Publishing) -> bool:
-    """Not to the nsqds that are read from."""
+    """Whether the command publishes to other nsqds than those that it reads from."""
     return bool(
         options.publish_nsqd_http_address
         or options.publish_nsqd_tcp_address
@@ -195,7 +195,7 @@ def publishes_elsewhere(options: Publishing) -> bool:
 
 
 def sink_options(options: Publishing) -> dict[str, str]:
-    """Without the mode of delivery, which only a look at the nsqd can tell."""
+    """The options of the sink, without `deliveryMode`: `delivery` asks the nsqds before it chooses one."""
     given = {
         "nsqd.http.addresses": ",".join(options.publish_nsqd_http_address),
         "nsqd.tcp.addresses": ",".join(options.publish_nsqd_tcp_address),
@@ -219,7 +219,7 @@ def check_publishing(options: Publishing) -> None:
 
 
 def check_reading(options: Reading) -> None:
-    """That there is something to read from, which the source would say in its own words and later."""
+    """Check the addresses and topics here, since the data source would name options and not flags."""
     check_addresses(options)
     if not options.topic and not options.topic_pattern:
         raise refuse("topic", "missing: name a topic, or several with --topic-pattern")
@@ -246,7 +246,7 @@ def check_addresses(options: Common) -> None:
 
 
 def local_path(flag_name: str, text: str) -> Path:
-    """A path of this machine's file system, absolute. Raises StartError for any other."""
+    """The absolute path on this machine's file system. Raises StartError for a path on any other."""
     parts = urlsplit(text)
     if parts.scheme not in ("", "file") or parts.netloc:
         raise refuse(flag_name, f"{text!r} is not a path of a local file system")

@@ -1,4 +1,4 @@
-"""When a message of a replay is due. Time is an argument."""
+"""When a replay publishes each message. Time is an argument."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Protocol
 
 class Pace(Protocol):
     def due(self, timestamp: float, now: float) -> float:
-        """When the next message is to go out; its own `timestamp` is in seconds."""
+        """When to publish the next message, whose timestamp is in seconds."""
         ...
 
 
-class AtOnce:
-    """As fast as it goes."""
+class Unpaced:
+    """Every message is due at once."""
 
     def due(self, timestamp: float, now: float) -> float:
         return now
 
 
 class Rate:
-    """So many a second. What could not be sent in time is not made up for: a rate is an upper bound."""
+    """So many messages a second at most. A replay that falls behind by a second does not catch up."""
 
     def __init__(self, rate: float) -> None:
         self._gap = 1 / rate
@@ -33,12 +33,12 @@ class Rate:
         return due
 
 
-class RealTime:
-    """With the time between messages that they had, divided by `speed`."""
+class OriginalTiming:
+    """The messages keep the time that was between them, divided by `speed`."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
-        self._began: tuple[float, float] | None = None  # the first message: its time, and ours
+        self._began: tuple[float, float] | None = None  # timestamp of the first message, and its time now
 
     def due(self, timestamp: float, now: float) -> float:
         if self._began is None:
@@ -47,5 +47,5 @@ class RealTime:
         return began + (timestamp - first) / self._speed
 
 
-def pace_of(rate: float, speed: float) -> Pace:
-    return Rate(rate) if rate else RealTime(speed) if speed else AtOnce()
+def choose_pace(rate: float, speed: float) -> Pace:
+    return Rate(rate) if rate else OriginalTiming(speed) if speed else Unpaced()

@@ -1,4 +1,4 @@
-"""How far a query is: a line for people at most every second, and a JSON line for every batch."""
+"""The progress of a query: a log line at most every second, and a JSON line for every batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BETWEEN_LINES = 1.0
 
 
 class Query(Protocol):
-    """What is asked of a streaming query."""
+    """The part of a streaming query that progress needs."""
 
     @property
     def lastProgress(self) -> Any: ...
@@ -28,7 +28,7 @@ class Query(Protocol):
 
 
 def open_json(path: str) -> IO[str] | None:
-    """Where JSON lines go; None if nobody wants them. Raises StartError."""
+    """The file for JSON lines; None if the flag is not given. Raises StartError."""
     if not path:
         return None
     if path == "-":
@@ -40,7 +40,7 @@ def open_json(path: str) -> IO[str] | None:
 
 
 def lag(sources: list[dict[str, Any]]) -> int | None:
-    """Messages that are there and not in a batch yet; None if the source does not say."""
+    """How many messages are in the logs and not yet in a batch; None if the source does not tell."""
     behind = None
     for source in sources:
         ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
@@ -49,9 +49,9 @@ def lag(sources: list[dict[str, Any]]) -> int | None:
     return behind
 
 
-def _offsets(told: object) -> dict[tuple[str, str], int]:
-    """Positions by topic and nsqd. Spark gives the offset as text, or as what it stands for."""
-    document = json.loads(told) if isinstance(told, str) else told
+def _offsets(offset: object) -> dict[tuple[str, str], int]:
+    """Positions by topic and nsqd. Spark gives an offset as JSON text, or as the parsed document."""
+    document = json.loads(offset) if isinstance(offset, str) else offset
     if not isinstance(document, dict):
         return {}
     return {
@@ -64,7 +64,7 @@ def _offsets(told: object) -> dict[tuple[str, str], int]:
 
 
 def summary(progress: dict[str, Any]) -> dict[str, Any]:
-    """Of a batch, ready for JSON."""
+    """The progress of one batch, ready for JSON."""
 
     def rate(name: str) -> float:
         value = progress.get(name)
@@ -86,7 +86,7 @@ def summary(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def line(batch: dict[str, Any]) -> str:
-    """For people."""
+    """The log line of a summary."""
     behind = "?" if batch["lag"] is None else batch["lag"]
     return (
         f"{batch['query']}: batch {batch['batch']}, {batch['messages']} messages, "
@@ -96,32 +96,33 @@ def line(batch: dict[str, Any]) -> str:
 
 
 class Progress:
-    """Tells of each batch of a query once."""
+    """Reports each batch of a query once."""
 
     def __init__(self, out: IO[str] | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out
         self._clock = clock
-        self._told: tuple[int, str] = (-1, "")  # batch and time of the last progress seen
+        self._reported: tuple[int, str] = (-1, "")  # batch and time of the last progress reported
         self._due = 0.0
-        self._held: dict[str, Any] | None = None  # a summary that waits for its line
-        self.batch = -1  # the last one that is over
+        self._waiting: dict[str, Any] | None = None  # a summary that was not logged yet
+        self.batch = -1  # the last batch that has ended
         self.messages = 0
 
     def look(self, query: Query) -> None:
+        """Report the batches that have ended since the last look."""
         last = query.lastProgress
-        if last is None or self._key(last) == self._told:
+        if last is None or self._key(last) == self._reported:
             return
         following = [last]
-        if last["batchId"] > self._told[0] + 1:  # several since we looked last
-            following = [each for each in query.recentProgress if self._key(each) > self._told]
+        if last["batchId"] > self._reported[0] + 1:  # several batches have ended
+            following = [each for each in query.recentProgress if self._key(each) > self._reported]
         for progress in following:
-            self._told = self._key(progress)
-            self._tell(summary(json.loads(progress.json)))
-        self._say(False)
+            self._reported = self._key(progress)
+            self._report(summary(json.loads(progress.json)))
+        self._log(False)
 
     def end(self) -> None:
-        """What waits is told."""
-        self._say(True)
+        """Log the last summary, and close the file."""
+        self._log(True)
         if self._out is not None and self._out is not sys.stdout:
             self._out.close()
 
@@ -129,19 +130,19 @@ class Progress:
     def _key(progress: Any) -> tuple[int, str]:
         return progress["batchId"], progress["timestamp"]
 
-    def _tell(self, batch: dict[str, Any]) -> None:
+    def _report(self, batch: dict[str, Any]) -> None:
         self.batch = batch["batch"]
         self.messages += batch["messages"]
         if self._out is not None:
             self._out.write(json.dumps(batch) + "\n")
             self._out.flush()
-        if self._held is not None:  # its messages count in the next line
-            batch = {**batch, "messages": batch["messages"] + self._held["messages"]}
+        if self._waiting is not None:  # the next line counts its messages too
+            batch = {**batch, "messages": batch["messages"] + self._waiting["messages"]}
         if batch["messages"]:
-            self._held = batch
+            self._waiting = batch
 
-    def _say(self, now: bool) -> None:
-        if self._held is not None and (now or self._clock() >= self._due):
-            logger.info("%s", line(self._held))
-            self._held = None
+    def _log(self, now: bool) -> None:
+        if self._waiting is not None and (now or self._clock() >= self._due):
+            logger.info("%s", line(self._waiting))
+            self._waiting = None
             self._due = self._clock() + _BETWEEN_LINES

@@ -1,4 +1,4 @@
-"""Spark's processes write to our stderr, and some of it is of no use to anybody: that is left out."""
+"""Leaving out what Spark's processes write to stderr and no user needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-# What is said at every start, whatever the log level.
+# Lines that come at every start, whatever the log level is.
 _NOISE: Final = (
     b"NOTE: Picked up JDK_JAVA_OPTIONS",
     b"Setting Spark log level to",
@@ -17,25 +17,24 @@ _NOISE: Final = (
     b"To adjust logging level use",
     b"WARNING: Using incubator modules",
 )
-# How the traceback of a worker ends whose Spark has gone, and what stands between two of them.
+# The last line of the traceback of a worker whose Spark has ended, and the line between two tracebacks.
 _GONE: Final = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 _LINK: Final = b"During handling of the above exception"
 
-
-# They log errors that are raised as well.
+# PySpark loggers of errors that are raised as well.
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def silence_loggers() -> None:
-    """Of PySpark, in this process. Whoever gets their errors tells of them."""
+    """Silence the loggers of PySpark in this process. The code that catches their errors reports them."""
     from pyspark.logger import PySparkLogger
 
     for logger in (logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _LOGGERS)):
         logger.setLevel(logging.CRITICAL + 1)
 
 
-class Filter:
-    """A pipe, and a thread that passes on what is worth it."""
+class StderrFilter:
+    """A pipe in place of stderr, and a thread that passes its lines on without the noise."""
 
     def __init__(self) -> None:
         self._muted = False
@@ -46,7 +45,7 @@ class Filter:
 
     @contextlib.contextmanager
     def in_place_of_stderr(self) -> Iterator[None]:
-        """For the processes that are started meanwhile, as long as they live."""
+        """The processes that start within this block write to the pipe as long as they live."""
         kept = os.dup(2)
         os.dup2(self._writing, 2)
         os.close(self._writing)
@@ -57,25 +56,25 @@ class Filter:
             os.close(kept)
 
     def mute(self) -> None:
-        """From here on nothing passes: everything is about to be stopped, and complains about it."""
+        """Pass on nothing more. Spark's processes complain while they are stopped."""
         self._muted = True
 
     def _pass_on(self, reading: int, writing: int) -> None:
         with open(reading, "rb") as lines, open(writing, "wb", 0) as out:
-            for line in worth_it(lines):
+            for line in without_noise(lines):
                 if not self._muted:
-                    with contextlib.suppress(OSError):  # nobody reads it
+                    with contextlib.suppress(OSError):  # stderr is closed
                         out.write(line)
 
 
-def worth_it(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Without what is said at every start, and without the tracebacks of workers whose Spark has gone."""
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines without those of every start, and without tracebacks of workers whose Spark has ended."""
     traceback: list[bytes] = []
     dropped = False
     for line in lines:
         if traceback:
             traceback.append(line)
-            if not line.startswith(b" "):  # the error, at its end
+            if not line.startswith(b" "):  # the error, which ends the traceback
                 dropped = line.startswith(_GONE)
                 if not dropped:
                     yield from traceback

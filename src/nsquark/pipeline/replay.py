@@ -1,4 +1,4 @@
-"""`replay`: an archive, or a range of a log, back into a topic."""
+"""`replay`: publishes an archive, or a range of a log, to a topic again."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nsquark.errors import NsquarkError
-from nsquark.spark.sink_options import parse_sink_options
+from nsquark.spark.sink.options import parse_sink_options
 
 from . import delivery
 from .exact_files import spark_path
 from .failures import one_line
 from .options import local_path, reading_options
-from .pacing import pace_of
+from .pacing import choose_pace
 from .progress import open_json
-from .replaying import ExactOutlet, Message, Outlet, PlainOutlet, Replaying, State
-from .running import Interrupted, QueryFailed, Stop
+from .replaying import (
+    AtLeastOncePublisher,
+    ExactlyOncePublisher,
+    Message,
+    Replayer,
+    ReplayState,
+    SlicePublisher,
+)
+from .running import Interrupted, QueryFailed, StopSignal
 from .subcommands import Replay
 
 logger = logging.getLogger(__name__)
@@ -35,33 +42,37 @@ _PIECE_ROWS: Final = 100_000
 _BETWEEN_LINES: Final = 1.0
 
 
-def run(spark: SparkSession, options: Replay, stop: Stop) -> int:
-    """Until the end; how many messages have gone out, in this run and those before it."""
+def run(spark: SparkSession, options: Replay, stop: StopSignal) -> int:
+    """Run the replay until it ends; how many messages it has published, in this run and in earlier ones."""
     sink = delivery.choose(options)
     parsed = parse_sink_options(sink, delivery.MESSAGES)
     checkpoint = Path(options.checkpoint) if options.checkpoint else None
-    state = State.load(checkpoint) if checkpoint is not None else State(delivery.new_app())
-    outlet: Outlet = ExactOutlet(parsed, state.app) if delivery.is_exact(sink) else PlainOutlet(parsed)
-    telling = _Telling(options.progress_json, state.messages)
-    pace = pace_of(options.rate, options.speed)
+    state = ReplayState.load(checkpoint) if checkpoint is not None else ReplayState(delivery.new_app_name())
+    publisher: SlicePublisher
+    if delivery.is_exact(sink):
+        publisher = ExactlyOncePublisher(parsed, state.app)
+    else:
+        publisher = AtLeastOncePublisher(parsed)
+    progress = _ProgressReporter(options.progress_json, state.messages)
+    pace = choose_pace(options.rate, options.speed)
     try:
-        with stop.at_once():  # what went out without being noted is known at the next start
+        with stop.at_once():  # nsqd knows a slice that the state does not have yet
             rows = _in_order(_after(_rows(spark, options), state.last))
-            Replaying(outlet, pace, state, checkpoint, _waiting(stop)).run(
-                _messages(rows, stop), telling.tell
+            Replayer(publisher, pace, state, checkpoint, _waiting(stop)).run(
+                _messages(rows, stop), progress.report
             )
     except Interrupted:
         pass
     except NsquarkError:
         raise
-    except Exception as error:  # whatever comes out of Py4J and Spark
+    except Exception as error:  # Py4J and Spark raise errors of many types
         raise QueryFailed(one_line(error)) from None
     finally:
-        telling.end(state)
+        progress.end(state)
     return state.messages
 
 
-def _waiting(stop: Stop) -> Any:
+def _waiting(stop: StopSignal) -> Any:
     return lambda seconds: stop.wait(seconds) if seconds else bool(stop)
 
 
@@ -74,7 +85,7 @@ def _rows(spark: SparkSession, options: Replay) -> DataFrame:
         if options.ending_timestamp:
             given["endingTimestamp"] = str(options.ending_timestamp)
         return spark.read.format("nsq").options(**given).load().select(*columns)
-    # A topic named 123 is no number.
+    # Without inference, a topic named 123 stays a text.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     rows = spark.read.format(options.format).load(spark_path(local_path("archive", options.archive)))
     rows = rows.select(
@@ -100,7 +111,7 @@ def _at(ms: int) -> Any:
 
 
 def _after(rows: DataFrame, last: list[Any] | None) -> DataFrame:
-    """What follows the last message that has gone out."""
+    """The rows behind the last message that was published."""
     if last is None:
         return rows
     time_of = datetime.fromisoformat(last[0]).astimezone(UTC)
@@ -112,13 +123,13 @@ def _after(rows: DataFrame, last: list[Any] | None) -> DataFrame:
 
 
 def _in_order(rows: DataFrame) -> DataFrame:
-    """Sorted in pieces, one after the other of which comes to this process."""
-    kept = rows.persist(StorageLevel.DISK_ONLY)  # for counting, sampling and sorting they are read once
+    """The rows in order of time. They are sorted in pieces, which come to this process one after another."""
+    kept = rows.persist(StorageLevel.DISK_ONLY)  # so that counting, sampling and sorting read the source once
     pieces = kept.count() // _PIECE_ROWS + 1
     return kept.repartitionByRange(pieces, *_ORDER).sortWithinPartitions(*_ORDER)
 
 
-def _messages(rows: DataFrame, stop: Stop) -> Iterator[Message]:
+def _messages(rows: DataFrame, stop: StopSignal) -> Iterator[Message]:
     for row in rows.toLocalIterator(prefetchPartitions=True):
         if stop:
             return
@@ -126,30 +137,30 @@ def _messages(rows: DataFrame, stop: Stop) -> Iterator[Message]:
         yield Message(moment, row["topic"], row["nsqd"], row["offset"], bytes(row["value"]))
 
 
-class _Telling:
-    """A line now and then, and JSON if that is wanted."""
+class _ProgressReporter:
+    """A log line at most every second, and a JSON line beside it if the flag is given."""
 
     def __init__(self, path: str, messages: int) -> None:
         self._out = open_json(path)
-        self._messages = messages  # at the last line
-        self._told = time.monotonic()
+        self._messages = messages  # at the time of the last line
+        self._logged = time.monotonic()
 
-    def tell(self, state: State) -> None:
-        if time.monotonic() - self._told >= _BETWEEN_LINES:
-            self._say(state)
+    def report(self, state: ReplayState) -> None:
+        if time.monotonic() - self._logged >= _BETWEEN_LINES:
+            self._log(state)
 
-    def end(self, state: State) -> None:
-        self._say(state)
+    def end(self, state: ReplayState) -> None:
+        self._log(state)
         if self._out is not None and self._out is not sys.stdout:
             self._out.close()
 
-    def _say(self, state: State) -> None:
+    def _log(self, state: ReplayState) -> None:
         now = time.monotonic()
-        rate = (state.messages - self._messages) / max(0.001, now - self._told)
-        self._told, self._messages = now, state.messages
+        rate = (state.messages - self._messages) / max(0.001, now - self._logged)
+        self._logged, self._messages = now, state.messages
         at = state.last[0] if state.last else "the beginning"
         logger.info("replay: %d messages, %.0f/s, at %s", state.messages, rate, at)
         if self._out is not None:
-            told = {"query": "replay", "messages": state.messages, "per_second": round(rate, 1), "at": at}
-            self._out.write(json.dumps(told) + "\n")
+            line = {"query": "replay", "messages": state.messages, "per_second": round(rate, 1), "at": at}
+            self._out.write(json.dumps(line) + "\n")
             self._out.flush()

@@ -1,12 +1,13 @@
-"""How much of what consumers got was a retry. The log does not know: a message lies in it once, as published.
+"""The share of retries among the deliveries of a topic.
 
-nsqd counts, per channel, the messages it received and those that were requeued or timed out, each of which is
-delivered again. A thread looks at these counters every few seconds; between two looks the share of retries is
+The log has every message once, as it was published, so it cannot tell how often a message was delivered. nsqd
+counts for each channel how many messages it has received, requeued and timed out; each of the last two is
+delivered again. A thread reads these counters every few seconds. Between two readings the share of retries is
 
     (requeued + timed out) / (received + requeued + timed out)
 
-over all channels of the topic but the query's own, which has no consumers. A window that was not watched from
-its beginning to its end, because nsqd or we were not there, has no share.
+over all channels of the topic but the query's own, which has no consumers. A window has no share if the
+counters at its beginning or at its end are not known, because nsqd was away or the query did not run.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nsquark.errors import NsquarkError
-from nsquark.spark.http import fetch
-from nsquark.spark.nodes import Directory, Node
-from nsquark.spark.options import StreamOptions
+from nsquark.spark.http import fetch_json
+from nsquark.spark.source.directory import Directory, Node
+from nsquark.spark.source.options import StreamOptions
 
 logger = logging.getLogger(__name__)
 
@@ -30,25 +31,28 @@ class Counters(NamedTuple):
     retried: int
 
 
-Look = dict[tuple[str, str], Counters]  # topic, nsqd
+CounterSnapshot = dict[tuple[str, str], Counters]  # by topic and nsqd
 
 
-class Watched:
-    """What was seen when, for as long as it may be asked for."""
+class CounterHistory:
+    """The snapshots of the last `kept` seconds, and when each was taken."""
 
     def __init__(self, kept: float) -> None:
         self._kept = kept
-        self._looks: deque[tuple[float, Look]] = deque()
+        self._snapshots: deque[tuple[float, CounterSnapshot]] = deque()
 
-    def add(self, now: float, look: Look) -> None:
-        self._looks.append((now, look))
-        while self._looks[0][0] < now - self._kept:
-            self._looks.popleft()
+    def add(self, now: float, snapshot: CounterSnapshot) -> None:
+        self._snapshots.append((now, snapshot))
+        while self._snapshots[0][0] < now - self._kept:
+            self._snapshots.popleft()
 
-    def share(self, topic: str, begin: float, end: float, slack: float) -> float | None:
-        """Of the time between two looks that are near `begin` and `end`, within `slack` seconds."""
-        first = self._near(begin, slack)
-        last = self._near(end, slack)
+    def share(self, topic: str, begin: float, end: float, tolerance: float) -> float | None:
+        """The share of retries between `begin` and `end`.
+
+        None if no snapshot was taken within `tolerance` seconds of either.
+        """
+        first = self._nearest(begin, tolerance)
+        last = self._nearest(end, tolerance)
         if first is None or last is None or first is last:
             return None
         received = retried = 0
@@ -56,18 +60,18 @@ class Watched:
             if key[0] == topic:
                 before = first.get(key, Counters(0, 0))
                 if after.received < before.received or after.retried < before.retried:
-                    return None  # nsqd was restarted, and counts anew
+                    return None  # nsqd was restarted, and counts from 0 again
                 received += after.received - before.received
                 retried += after.retried - before.retried
         return retried / (received + retried) if received + retried else 0.0
 
-    def _near(self, moment: float, slack: float) -> Look | None:
-        best = min(self._looks, key=lambda each: abs(each[0] - moment), default=None)
-        return best[1] if best is not None and abs(best[0] - moment) <= slack else None
+    def _nearest(self, moment: float, tolerance: float) -> CounterSnapshot | None:
+        best = min(self._snapshots, key=lambda each: abs(each[0] - moment), default=None)
+        return best[1] if best is not None and abs(best[0] - moment) <= tolerance else None
 
 
 def counters_of(stats: dict[str, Any], channel: str) -> dict[str, Counters]:
-    """By topic, from what /stats tells; without the channel of that name."""
+    """The counters of each topic in a response to /stats, without the channel of that name."""
     found = {}
     for topic in stats.get("topics") or ():
         channels = [each for each in topic.get("channels") or () if each["channel_name"] != channel]
@@ -78,14 +82,14 @@ def counters_of(stats: dict[str, Any], channel: str) -> dict[str, Counters]:
     return found
 
 
-class Watcher:
-    """Looks at the counters of all nsqds, in a thread, until it is stopped."""
+class CounterWatcher:
+    """Reads the counters of all nsqds in a thread. Use it as `with CounterWatcher(...)`."""
 
     def __init__(
         self, options: StreamOptions, interval: float, kept: float, clock: Callable[[], float]
     ) -> None:
-        self.watched = Watched(kept)
-        self.slack = 2 * interval
+        self.history = CounterHistory(kept)
+        self.tolerance = 2 * interval
         self._options = options
         self._interval = interval
         self._clock = clock
@@ -93,7 +97,7 @@ class Watcher:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="counters", daemon=True)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> CounterWatcher:
         self._thread.start()
         return self
 
@@ -103,24 +107,24 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._ended.is_set():
-            look = self._look()
-            if look is not None:
-                self.watched.add(self._clock(), look)
+            snapshot = self._take_snapshot()
+            if snapshot is not None:
+                self.history.add(self._clock(), snapshot)
             self._ended.wait(self._interval)
 
-    def _look(self) -> Look | None:
-        """None if one of them could not be asked: then nobody can tell for all."""
-        look: Look = {}
+    def _take_snapshot(self) -> CounterSnapshot | None:
+        """None if one of the nsqds does not answer."""
+        snapshot: CounterSnapshot = {}
         try:
             for node in self._nodes():
                 query = {"format": "json", "include_clients": "false"}
-                stats = fetch(node.url, self._options.addresses.access, "/stats", query)
+                stats = fetch_json(node.url, self._options.addresses.access, "/stats", query)
                 for topic, counters in counters_of(stats, self._options.channel).items():
-                    look[topic, node.name] = counters
+                    snapshot[topic, node.name] = counters
         except (NsquarkError, KeyError, TypeError, ValueError) as error:
             logger.debug("counters: %s", error)
             return None
-        return look
+        return snapshot
 
     def _nodes(self) -> list[Node]:
         found = self._directory.find()

@@ -1,4 +1,4 @@
-"""`rollup`: what a topic did in each window of time, to files and to a topic."""
+"""`rollup`: counts, rates and latencies of each topic and window, to files and to a topic."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nsquark.spark.options import parse_stream_options
+from nsquark.spark.source.options import parse_stream_options
 
 from . import delivery
 from .file_output import FileOutput
 from .options import stream_options
-from .retries import Watcher
-from .running import Stop, read_stream, run_query
+from .retries import CounterWatcher
+from .running import StopSignal, read_stream, run_query
 from .subcommands import Rollup
 
 _ACCURACY: Final = 1000  # of percentiles: a thousandth of the rank
 
 
-def run(spark: SparkSession, options: Rollup, stop: Stop) -> int:
-    """Until the end; how many messages were read. Raises StartError and QueryFailed."""
+def run(spark: SparkSession, options: Rollup, stop: StopSignal) -> int:
+    """Run the query until it ends; how many messages it has read. Raises StartError and QueryFailed."""
     columns = schema(options.percentile)
     kept = options.window + options.watermark + 3600.0
     source = parse_stream_options(stream_options(options))
@@ -44,7 +44,7 @@ def run(spark: SparkSession, options: Rollup, stop: Stop) -> int:
             where = (options.checkpoint, columns, ("date",), ("window_start", "topic"))
             files = stack.enter_context(FileOutput(options, *where, stop))
             outputs.append(lambda rows, batch: files.write(_by_date(rows), batch))
-        watcher = stack.enter_context(Watcher(source, options.stats_interval, kept, time.time))
+        watcher = stack.enter_context(CounterWatcher(source, options.stats_interval, kept, time.time))
 
         def write(windows: DataFrame, batch: int) -> None:
             rows = [(*row, _share(watcher, options, row)) for row in windows.collect()]
@@ -61,7 +61,7 @@ def run(spark: SparkSession, options: Rollup, stop: Stop) -> int:
 
 
 def _publisher(options: Rollup) -> Callable[[DataFrame, int], None]:
-    publish = delivery.publisher(delivery.choose(options), delivery.app_of(Path(options.checkpoint)))
+    publish = delivery.publisher(delivery.choose(options), delivery.load_app_name(Path(options.checkpoint)))
     return lambda rows, batch: publish(rows.select(f.to_json(f.struct("*")).alias("value")), batch)
 
 
@@ -70,7 +70,7 @@ def _by_date(rows: DataFrame) -> DataFrame:
 
 
 def roll_up(rows: DataFrame, options: Rollup) -> DataFrame:
-    """A row a topic and window, once the window is over and late messages have come."""
+    """One row for each topic and window, when the window is over and the time for late messages, too."""
     window = f.window("timestamp", f"{options.window * 1000:.0f} milliseconds")
     measured = rows.select("topic", "timestamp", f.length("value").alias("size"), _latency_ms())
     grouped = (
@@ -98,13 +98,13 @@ def roll_up(rows: DataFrame, options: Rollup) -> DataFrame:
 
 
 def _latency_ms() -> Column:
-    """From when nsqd accepted a message to when it is read. Spark's own clock stands still in a batch."""
+    """The time from nsqd's timestamp to now, by the JVM's clock: Spark's own time is that of the batch."""
     now = f.java_method(f.lit("java.lang.System"), f.lit("currentTimeMillis")).cast("bigint")
     return f.greatest(now - f.unix_millis("timestamp"), f.lit(0)).alias("latency")
 
 
 def schema(percentiles: list[float]) -> StructType:
-    """Of what comes out."""
+    """The schema of the rows."""
     return StructType(
         [
             StructField("window_start", TimestampType()),
@@ -123,6 +123,6 @@ def _names(percentiles: list[float]) -> list[str]:
     return [f"latency_ms_p{100 * each:g}".replace(".", "_") for each in percentiles]
 
 
-def _share(watcher: Watcher, options: Rollup, row: Any) -> float | None:
+def _share(watcher: CounterWatcher, options: Rollup, row: Any) -> float | None:
     end = row["window_end"].timestamp()
-    return watcher.watched.share(row["topic"], end - options.window, end, watcher.slack)
+    return watcher.history.share(row["topic"], end - options.window, end, watcher.tolerance)

@@ -1,4 +1,4 @@
-"""A streaming query from its start to its end: by itself, by a signal, or by a failure."""
+"""Running a streaming query until it ends by itself, by a signal, or by a failure."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_LOOK: Final = 0.2
-# How long a stop waits for the batch under way. What it does not wait for is done again at the next start.
-_PATIENCE: Final = 15.0
+_POLL_INTERVAL: Final = 0.2
+# How long a stop waits for the batch under way. A batch that takes longer is done again at the next start.
+_STOP_TIMEOUT: Final = 15.0
 
 
 class QueryFailed(NsquarkError):
-    """A query ended by itself, and not well."""
+    """A query ended with an error."""
 
 
 class Interrupted(BaseException):
-    """A signal has come before there was anything to end."""
+    """A signal came while the code under way may be left at any point."""
 
 
-class Stop:
+class StopSignal:
     """Whether SIGINT or SIGTERM has come."""
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
-        """`then` is called when it comes."""
+        """`then` is called when the signal comes."""
         self._event = threading.Event()
         self._then = then
         self._at_once = False
 
     def install(self) -> None:
-        """To be called again after Spark's start, which takes SIGINT for itself."""
+        """Install the handlers. Call it again when Spark has started: Spark installs its own for SIGINT."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """What is done meanwhile may be left anywhere: a signal raises Interrupted."""
+        """Within this block a signal raises Interrupted, at whatever point the code is."""
         self._at_once = True
         try:
             yield
@@ -74,25 +74,25 @@ class Stop:
 
 
 def read_stream(spark: SparkSession, options: Streaming, schema: str = "") -> DataFrame:
-    """The topics, as the flags say."""
+    """The messages of the topics that the flags name."""
     reader = spark.readStream.format("nsq").options(**stream_options(options))
     return (reader.schema(schema) if schema else reader).load()
 
 
-def run_query(writer: DataStreamWriter, options: Streaming, name: str, stop: Stop) -> int:
-    """Until the end; how many messages it has taken. Raises QueryFailed."""
+def run_query(writer: DataStreamWriter, options: Streaming, name: str, stop: StopSignal) -> int:
+    """Start a query and wait until it ends; how many messages it has read. Raises QueryFailed."""
     out = open_json(options.progress_json)
     progress = Progress(out)
     try:
         query = _started(writer, options, name)
-        while not stop and not _ended(query, _LOOK):
+        while not stop and not _ended(query, _POLL_INTERVAL):
             progress.look(query)
         if query.isActive:
             _stop(query, progress)
         progress.look(query)
     except QueryFailed:
         raise
-    except Exception as error:  # whatever comes out of Py4J and Spark
+    except Exception as error:  # Py4J and Spark raise errors of many types
         raise QueryFailed(one_line(error)) from None
     finally:
         progress.end()
@@ -109,19 +109,19 @@ def _started(writer: DataStreamWriter, options: Streaming, name: str) -> Streami
 
 
 def _stop(query: StreamingQuery, progress: Progress) -> None:
-    """After the batch under way, if that does not take too long."""
+    """Stop a query after the batch under way, unless that takes too long."""
     batch = progress.batch
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _STOP_TIMEOUT
     while query.isActive and time.monotonic() < deadline:
         status = query.status
         progress.look(query)
         if progress.batch != batch or not (status["isTriggerActive"] and status["isDataAvailable"]):
             break
-        if _ended(query, _LOOK / 4):
+        if _ended(query, _POLL_INTERVAL / 4):
             return
     query.stop()
 
 
 def _ended(query: StreamingQuery, within: float) -> bool:
-    """Raises what the query failed with."""
-    return bool(query.awaitTermination(within))  # type: ignore[arg-type]  # it takes fractions of a second
+    """Whether the query has ended. Raises the error of a query that has failed."""
+    return bool(query.awaitTermination(within))  # type: ignore[arg-type]  # a float works, whatever its annotation says

@@ -1,4 +1,4 @@
-"""Spark for a command: found, set up, started."""
+"""Finding, configuring and starting Spark for a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsquark.flags import StartError
 
 from .failures import one_line
 from .options import Common
-from .quiet import Filter
+from .quiet import StderrFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,11 +33,11 @@ def require_spark() -> None:
         raise StartError(f"there is no java {where}, and Spark needs Java 17 or newer")
 
 
-def start(options: Common, name: str, stderr: Filter) -> SparkSession:
-    """A session; there is one in a process. Raises StartError."""
+def start(options: Common, name: str, stderr: StderrFilter) -> SparkSession:
+    """Start the one Spark session of this process. Raises StartError."""
     from pyspark.sql import SparkSession
 
-    # Whatever runs Python for Spark has to find this package: workers on this machine do in this environment.
+    # Spark's Python workers must find this package. On this machine they do with this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(options.master).appName(f"nsq_to_spark {name}")
@@ -46,16 +46,16 @@ def start(options: Common, name: str, stderr: Filter) -> SparkSession:
     try:
         with stderr.in_place_of_stderr():
             return builder.getOrCreate()
-    except Exception as error:  # Py4J's, Spark's, or what became of a JVM that did not start
+    except Exception as error:  # of Py4J, of Spark, or of a JVM that did not start
         raise StartError(f"Spark did not start with --master {options.master!r}: {one_line(error)}") from None
 
 
 def settings(options: Common) -> dict[str, str]:
-    """Spark's settings: ours, then those of the command line."""
+    """Spark's settings. Those of the command line override those of this function."""
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     chosen = {
         "spark.log.level": options.spark_log_level.upper(),
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what everybody reads
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, which few readers know
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -1,4 +1,4 @@
-"""`sql`: a query over topics, to a topic, to files or to the terminal."""
+"""`sql`: runs a SQL query over topics, and sends the result to a topic, to files or to the terminal."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pyspark.sql import functions as f
 from nsquark.flags import StartError
 
 from . import delivery, statements
-from .bodies import schemas, view
+from .bodies import find_schemas, view
 from .exact_files import ExactFiles
 from .failures import one_line
 from .options import stream_options
-from .running import Stop, run_query
+from .running import StopSignal, run_query
 from .subcommands import Sql
 
-_MESSAGE = {"value", "topic", "defer"}
-_SHOWN = 1000
+_SINK_COLUMNS = {"value", "topic", "defer"}
+_MAX_SHOWN = 1000
 
 
-def run(spark: SparkSession, options: Sql, stop: Stop) -> int:
-    """Until the end; how many messages were read. Raises StartError and QueryFailed."""
-    for topic, schema in schemas(spark, options).items():
+def run(spark: SparkSession, options: Sql, stop: StopSignal) -> int:
+    """Run the query until it ends; how many messages it has read. Raises StartError and QueryFailed."""
+    for topic, schema in find_schemas(spark, options).items():
         given = {**stream_options(options), "subscribe": topic}
         columns = "value STRING, topic STRING, nsqd STRING, offset BIGINT, timestamp TIMESTAMP, id STRING"
         rows = view(spark.readStream.format("nsq").options(**given).schema(columns).load(), schema)
         if options.watermark:
             rows = rows.withWatermark("_timestamp", f"{options.watermark * 1000:.0f} milliseconds")
         rows.createOrReplaceTempView(f"`{topic}`")
-    result = _result(spark, options)
+    result = _run_statements(spark, options)
     files: ExactFiles | None = None
     write: Callable[[DataFrame, int], Any] = _show
     if options.publish:
         result = as_messages(result)
-        write = delivery.publisher(delivery.choose(options), delivery.app_of(Path(options.checkpoint)))
+        write = delivery.publisher(delivery.choose(options), delivery.load_app_name(Path(options.checkpoint)))
     elif options.output:
         files = ExactFiles(
             Path(options.output), Path(options.checkpoint), options.format, (), options.format_opt
@@ -56,8 +56,8 @@ def run(spark: SparkSession, options: Sql, stop: Stop) -> int:
             files.close()
 
 
-def _result(spark: SparkSession, options: Sql) -> DataFrame:
-    """Of the last statement; those before it prepare. Raises StartError."""
+def _run_statements(spark: SparkSession, options: Sql) -> DataFrame:
+    """The result of the last statement, after the statements before it. Raises StartError."""
     try:
         text = Path(options.file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -69,7 +69,7 @@ def _result(spark: SparkSession, options: Sql) -> DataFrame:
         for statement in found[:-1]:
             spark.sql(statement)
         result = spark.sql(found[-1])
-    except Exception as error:  # Spark's, of several kinds
+    except Exception as error:  # Spark raises errors of several types
         raise StartError(f"--file: {options.file!r}: {one_line(error)}") from None
     if not result.isStreaming:
         raise StartError(f"--file: {options.file!r}: the last statement is no query over a topic")
@@ -77,14 +77,14 @@ def _result(spark: SparkSession, options: Sql) -> DataFrame:
 
 
 def as_messages(result: DataFrame) -> DataFrame:
-    """Rows that are messages as they are; others as JSON."""
-    if "value" in result.columns and set(result.columns) <= _MESSAGE:
+    """Rows that have only columns of a sink stay as they are; other rows become JSON."""
+    if "value" in result.columns and set(result.columns) <= _SINK_COLUMNS:
         return result
     return result.select(f.to_json(f.struct("*")).alias("value"))
 
 
 def _show(rows: DataFrame, batch: int) -> None:
-    shown = rows.limit(_SHOWN).collect()
+    shown = rows.limit(_MAX_SHOWN).collect()
     if shown:
         print(f"batch {batch}", flush=True)
-        rows.sparkSession.createDataFrame(shown, rows.schema).show(_SHOWN, truncate=False)
+        rows.sparkSession.createDataFrame(shown, rows.schema).show(_MAX_SHOWN, truncate=False)

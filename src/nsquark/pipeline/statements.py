@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-# What a semicolon does not end: comments, quoted text and names.
+# A semicolon within a comment, a quoted text or a quoted name does not end a statement.
 _PIECE = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|;|[^-/'\"`;]+|.", re.DOTALL
 )
 
 
 def split(text: str) -> list[str]:
-    """Without comments and without those that say nothing."""
+    """The statements of a text, without comments and without empty statements."""
     statements = [""]
     for piece in _PIECE.findall(text):
         if piece == ";":

@@ -1,6 +1,6 @@
-"""The subcommands: which flags each has, what it refuses, and what it does in a line.
+"""The subcommands: the flags of each, the checks on them, and a line that says what it does.
 
-Nothing here needs Spark, so a mistake on the command line is told at once.
+Nothing here needs Spark, so a mistake on the command line is reported at once.
 """
 
 # ruff: noqa: RUF009 - `flag` makes a dataclasses.field, so that no default is shared
@@ -36,7 +36,7 @@ PARQUET = "parquet"
 
 @dataclass(repr=False, eq=False)
 class Files(Common):
-    """Of subcommands that write files."""
+    """The flags of subcommands that write files."""
 
     output: str = flag(STRING, "", "the folder to write to")
     format: str = flag(STRING, PARQUET, "parquet, orc, json, csv, or any other that Spark has")
@@ -47,7 +47,7 @@ class Files(Common):
 
 @dataclass(repr=False, eq=False)
 class MergedFiles(Files):
-    """Of those whose files lie in folders by date."""
+    """The flags of subcommands whose files are in folders by date."""
 
     compact: bool = flag(BOOL, True, "merge small files")
     compact_min_files: int = flag(INT, 8, "merge so many small files of an hour or day that is not over")
@@ -71,13 +71,13 @@ class Archive(Streaming, MergedFiles):
 
 def check_archive(options: Archive) -> None:
     check_reading(options)
-    _need_output(options)
+    _require_output(options)
     if options.value_type not in (BINARY, TEXT):
         raise refuse("value-type", f"{options.value_type!r} is neither {BINARY} nor {TEXT}")
     _check_merging(options)
     if options.exact_files:
         _local_output(options)
-    _fill_in(options, "archive", options.output)
+    _set_defaults(options, "archive", options.output)
 
 
 @dataclass(repr=False, eq=False)
@@ -135,7 +135,7 @@ def check_rollup(options: Rollup) -> None:
     check_publishing(options)
     if not options.output and not options.publish:
         raise refuse("output", "missing: give it, or --publish, or both")
-    _check_no_circle(options, options)
+    _check_no_loop(options, options)
     if options.output:
         _local_output(options)
     for name, least in (("window", 1.0), ("watermark", 0.0), ("stats_interval", 0.1)):
@@ -145,7 +145,7 @@ def check_rollup(options: Rollup) -> None:
         if not 0 < percentile < 1:
             raise refuse("percentile", f"{percentile:g} is not between 0 and 1")
     options.percentile = sorted(set(options.percentile))
-    _fill_in(options, "rollup", options.output)
+    _set_defaults(options, "rollup", options.output)
 
 
 @dataclass(repr=False, eq=False)
@@ -164,10 +164,10 @@ def check_dedupe(options: Dedupe) -> None:
         raise refuse("within", f"{options.within:g} s is less than a second")
     if bool(options.output) == bool(options.publish):
         raise refuse("publish", "one of --publish and --output says where to")
-    _check_no_circle(options, options)
+    _check_no_loop(options, options)
     if options.output:
         _local_output(options)
-    _fill_in(options, "dedupe", options.output)
+    _set_defaults(options, "dedupe", options.output)
 
 
 @dataclass(repr=False, eq=False)
@@ -197,18 +197,18 @@ def check_sql(options: Sql) -> None:
         raise refuse("output-mode", f"{options.output_mode!r} is none of append, update, complete")
     if options.output and options.publish:
         raise refuse("publish", "--output is given too")
-    _check_no_circle(options, options)
+    _check_no_loop(options, options)
     if options.output and options.output_mode != "append":
         raise refuse("output-mode", f"{options.output_mode!r} cannot go to files, which are never changed")
     if options.sample < 0:
         raise refuse("sample", f"{options.sample} is negative")
     if options.output:
         _local_output(options)
-    _fill_in(options, "sql", options.output, options.file)
+    _set_defaults(options, "sql", options.output, options.file)
 
 
-def _check_no_circle(reading: Reading, publishing: Publishing) -> None:
-    """What is published must not come in again."""
+def _check_no_loop(reading: Reading, publishing: Publishing) -> None:
+    """Refuse to publish to a topic that the query reads: it would read its own messages for ever."""
     topic = publishing.publish
     if not topic or publishes_elsewhere(publishing):
         return
@@ -224,7 +224,7 @@ def _check_no_circle(reading: Reading, publishing: Publishing) -> None:
         raise refuse("publish", f"{topic!r} is read, too: it matches --topic-pattern")
 
 
-def _need_output(options: Files) -> None:
+def _require_output(options: Files) -> None:
     if not options.output:
         raise refuse("output", "missing: the folder to write to")
 
@@ -233,8 +233,8 @@ def _local_output(options: Files) -> None:
     options.output = str(local_path("output", options.output))
 
 
-def _fill_in(options: Streaming, name: str, output: str, beside: str = "") -> None:
-    """The channel and the checkpoint, where they are not given."""
+def _set_defaults(options: Streaming, name: str, output: str, beside: str = "") -> None:
+    """Set the channel and the checkpoint if they are not given."""
     options.channel = options.channel or f"nsq_to_spark_{name}"
     if not is_valid_name(options.channel):
         raise refuse("channel", f"{options.channel!r} cannot be the name of a channel")

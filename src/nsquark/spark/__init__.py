@@ -1,5 +1,5 @@
-"""Spark's side of nsquark: topics as streams and tables, by `format("nsq")`. Needs `nsquark[spark]`."""
+"""Topics as streams and tables of Spark, under `format("nsq")`. Needs `nsquark[spark]`."""
 
-from .source import NsqDataSource
+from .data_source import NsqDataSource
 
 __all__ = ["NsqDataSource"]

@@ -1,4 +1,4 @@
-"""What a query is told when it cannot go on: one line, naming what to look at."""
+"""The errors that end a query. Each is one line that names the option, the nsqd or the column to look at."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Unreachable(NsquarkError):
     """A daemon does not answer."""
 
 
-class Refused(NsquarkError):
-    """A daemon answers, but not with what was asked for."""
+class RequestRefused(NsquarkError):
+    """A daemon answered a request with a status other than 200."""
 
     def __init__(self, url: str, status: int, message: str, details: dict[str, object]) -> None:
         hint = "; see option 'auth.secret'" if status == 401 or message == "UNAUTHORIZED" else ""
@@ -32,8 +32,8 @@ class Refused(NsquarkError):
         self.details = details
 
 
-class BadAnswer(NsquarkError):
-    """Whoever answers there is no daemon of NSQ."""
+class BadResponse(NsquarkError):
+    """The response is not one that a daemon of NSQ sends."""
 
 
 class NoSuchTopic(NsquarkError):
@@ -41,11 +41,11 @@ class NoSuchTopic(NsquarkError):
 
 
 class DataLost(NsquarkError):
-    """Messages that the query has not read yet are not in the log any more."""
+    """The log no longer has messages that the query has not read yet."""
 
 
 class ChannelInUse(NsquarkError):
-    """Another query reads by this channel."""
+    """Another query reads through this channel."""
 
 
 _P = ParamSpec("_P")
@@ -53,22 +53,25 @@ _R = TypeVar("_R")
 _T = TypeVar("_T")
 
 
-def in_one_line(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """For what Spark calls: it prints the traceback of whatever is raised, and there is nothing in ours that
-    says more than the error does."""
+def without_traceback(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Drop the traceback of every NsquarkError that `method` raises.
+
+    For methods that Spark calls: Spark prints the whole traceback of an exception, and the traceback of an
+    NsquarkError adds nothing to its message.
+    """
 
     @functools.wraps(method)
-    def plain(*arguments: _P.args, **named: _P.kwargs) -> _R:
+    def wrapper(*arguments: _P.args, **named: _P.kwargs) -> _R:
         try:
             return method(*arguments, **named)
         except NsquarkError as error:
             raise error.with_traceback(None) from None
 
-    return plain
+    return wrapper
 
 
-def each_in_one_line(items: Iterator[_T]) -> Iterator[_T]:
-    """The same for what a task reads."""
+def iterate_without_traceback(items: Iterator[_T]) -> Iterator[_T]:
+    """Yield the items, and drop the traceback of an NsquarkError raised on the way."""
     try:
         yield from items
     except NsquarkError as error:

@@ -1,67 +1,60 @@
-"""The options of `format("nsq")`: named as Spark's Kafka connector names its own, checked beforehand.
+"""The names of all options of `format("nsq")`, how their values are read, and the options of a connection.
 
-Whatever is wrong is an OptionError that names the option. Unknown options are refused, since a misspelt one
-would be a limit that is not kept.
+Options are named as Spark's Kafka connector names its own. A wrong value is an OptionError that names the
+option. An unknown option is refused too: a misspelt limit would otherwise be a limit that does not hold.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from nsquark.names import is_ephemeral, is_valid_name
-
 from .errors import OptionError
 from .http import Access
 
-# Of every kind of source and sink.
-CONNECTION: Final = (
+# Every source and every sink has these.
+CONNECTION_NAMES: Final = (
     "nsqd.http.addresses", "nsqd.tcp.addresses", "lookupd.http.addresses", "lookupd.pollIntervalMs",
     "requestTimeoutMs", "tls.caFile", "tls.certFile", "tls.keyFile", "tls.insecureSkipVerify", "auth.secret",
 )  # fmt: skip
-READING: Final = (
+_READ_NAMES: Final = (
     "subscribe", "topic", "subscribePattern", "startingOffsets", "startingTimestamp", "failOnDataLoss",
     "minPartitions", "maxRecordsPerPartition", "fetchBytes",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
-STREAM: Final = (
-    *CONNECTION, *READING, "channel", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "maxBytesPerTrigger", "pollWaitMs", "ackMode", "mode", "stagingDirectory",
+STREAM_NAMES: Final = (
+    *CONNECTION_NAMES, *_READ_NAMES, "channel", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "maxBytesPerTrigger", "pollWaitMs", "ackMode", "mode", "stagingDirectory",
 )  # fmt: skip
-BATCH: Final = (*CONNECTION, *READING, "endingOffsets", "endingTimestamp")
-
-SINK: Final = (
-    *CONNECTION, "topic", "deliveryMode", "txnAppId", "txnVersion", "bodyBytes", "windowBytes",
+BATCH_NAMES: Final = (*CONNECTION_NAMES, *_READ_NAMES, "endingOffsets", "endingTimestamp")
+SINK_NAMES: Final = (
+    *CONNECTION_NAMES, "topic", "deliveryMode", "txnAppId", "txnVersion", "bodyBytes", "windowBytes",
     "publish.numRetries", "publish.retryIntervalMs",
-    "checkpointLocation", "queryName",  # Spark's own, which travel with a stream's
+    "checkpointLocation", "queryName",  # Spark passes these two options of its own to a streaming sink
 )  # fmt: skip
+_ALL_NAMES: Final = tuple(dict.fromkeys((*STREAM_NAMES, *BATCH_NAMES, *SINK_NAMES)))
 
-EVERY: Final = tuple(dict.fromkeys((*STREAM, *BATCH, *SINK)))
-
-EARLIEST, LATEST = "earliest", "latest"
 _SECONDS: Final = {
     "ms": 0.001, "millisecond": 0.001, "s": 1, "sec": 1, "second": 1,
     "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400,
 }  # fmt: skip
-_DELAY = re.compile(r"(\d{1,9})\s*([a-z]+)")
-_TRUTH: Final = {"true": True, "false": False}
-
-Positions = dict[str, dict[str, int]]  # topic, nsqd: position; -2 is earliest, -1 is latest
+_DURATION = re.compile(r"(\d{1,9})\s*([a-z]+)")
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
-class Reader:
-    """Takes the options of one call apart; what is left at the end is unknown."""
+class OptionReader:
+    """Reads the options of one call by name and type. The case of a name does not matter."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        """Raises OptionError for an option that is not among the `known` names."""
         self._given = {name.lower(): value for name, value in options.items()}
         self._names = {name.lower(): name for name in known}
         for name in options:
-            # Spark's own reader options travel in the same mapping
+            # Spark puts `path` into the same mapping. It gets an error of its own below.
             if name.lower() not in self._names and name.lower() != "path":
                 near = difflib.get_close_matches(name.lower(), self._names, 1)
                 raise OptionError(
@@ -70,49 +63,55 @@ class Reader:
         if "path" in self._given:
             raise OptionError("path", "nsq has no paths: name topics with 'subscribe'")
 
-    def text(self, name: str, default: str = "") -> str:
-        return self._given.get(name.lower(), default).strip()
-
     def has(self, name: str) -> bool:
         return name.lower() in self._given
 
-    def listed(self, name: str) -> list[str]:
+    def text(self, name: str, default: str = "") -> str:
+        return self._given.get(name.lower(), default).strip()
+
+    def texts(self, name: str) -> list[str]:
+        """The entries of a list that is separated by commas, without empty ones."""
         return [each for each in (part.strip() for part in self.text(name).split(",")) if each]
 
-    def number(self, name: str, default: int | None, least: int = 0) -> int | None:
+    def integer(self, name: str, default: int, least: int = 0) -> int:
+        number = self.optional_integer(name, least)
+        return default if number is None else number
+
+    def optional_integer(self, name: str, least: int = 0) -> int | None:
+        """The number, or None if the option is not given."""
         text = self.text(name)
         if not self.has(name):
-            return default
+            return None
         if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
             raise OptionError(name, f"{text!r} is not a number of at least {least}")
         return int(text)
 
-    def whole(self, name: str, default: int, least: int = 0) -> int:
-        number = self.number(name, default, least)
-        assert number is not None
-        return number
-
-    def truth(self, name: str, default: bool) -> bool:
+    def boolean(self, name: str, default: bool) -> bool:
         text = self.text(name).lower()
         if not self.has(name):
             return default
-        if text not in _TRUTH:
+        if text not in _BOOLEANS:
             raise OptionError(name, f"{text!r} is neither true nor false")
-        return _TRUTH[text]
+        return _BOOLEANS[text]
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of the choices, in any case; the first is the default."""
         text = self.text(name, choices[0])
         for choice in choices:
             if text.lower() == choice.lower():
                 return choice
         raise OptionError(name, f"{text!r} is none of {', '.join(choices)}")
 
-    def delay(self, name: str, default: float) -> float:
-        """Seconds: `15m`, `30 seconds`, `500ms`."""
+    def milliseconds(self, name: str, default_ms: int, least_ms: int = 0) -> float:
+        """Seconds, from an option that counts milliseconds."""
+        return self.integer(name, default_ms, least_ms) / 1000
+
+    def duration(self, name: str, default: float) -> float:
+        """Seconds, from a text such as `15m`, `30 seconds` or `500ms`."""
         text = self.text(name)
         if not self.has(name):
             return default
-        found = _DELAY.fullmatch(text.lower())
+        found = _DURATION.fullmatch(text.lower())
         unit = _SECONDS.get(found[2], _SECONDS.get(found[2].removesuffix("s"))) if found else None
         if found is None or unit is None:
             raise OptionError(name, f"{text!r} is no time such as 500ms, 30s or 15m")
@@ -120,13 +119,20 @@ class Reader:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """What can be said before Spark tells what for: it asks when a query starts, its user is told at once."""
-    parse_addresses(Reader(given, EVERY))
+    """Check the names of the options, and where the daemons are.
+
+    Spark creates the data source before it says whether it wants a table, a stream or a sink. These checks
+    hold for all three, so the user hears of a mistake at `load()` and not when the query starts.
+    """
+    parse_addresses(OptionReader(given, _ALL_NAMES))
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where to ask for nsqds: one of the three is filled. Each is a URL, or host:port of a TCP port."""
+    """Where the daemons are: exactly one of the three lists is filled.
+
+    `nsqd_http` and `lookupd` hold URLs, `nsqd_tcp` holds host:port.
+    """
 
     nsqd_http: tuple[str, ...] = ()
     nsqd_tcp: tuple[str, ...] = ()
@@ -135,23 +141,33 @@ class Addresses:
     access: Access = field(default_factory=Access)
 
 
-def parse_addresses(options: Reader) -> Addresses:
+def parse_addresses(options: OptionReader) -> Addresses:
     names = ("nsqd.http.addresses", "lookupd.http.addresses", "nsqd.tcp.addresses")
     given = [name for name in names if options.has(name)]
     if not given:
         raise OptionError(names[0], f"missing: give one of {', '.join(names)}")
     if len(given) > 1:
         raise OptionError(given[1], f"'{given[0]}' is given too: one of them says where the nsqds are")
-    if not options.listed(given[0]):
+    if not options.texts(given[0]):
         raise OptionError(given[0], "empty")
-    timeout = options.whole("requestTimeoutMs", 10_000, 1) / 1000
+    access = _parse_access(options)
+    return Addresses(
+        nsqd_http=tuple(_parse_url(names[0], each) for each in options.texts(names[0])),
+        nsqd_tcp=tuple(_parse_host_port(names[2], each) for each in options.texts(names[2])),
+        lookupd=tuple(_parse_url(names[1], each) for each in options.texts(names[1])),
+        poll_interval=options.milliseconds("lookupd.pollIntervalMs", 10_000, 1),
+        access=access,
+    )
+
+
+def _parse_access(options: OptionReader) -> Access:
     access = Access(
-        timeout,
-        options.text("tls.caFile"),
-        options.text("tls.certFile"),
-        options.text("tls.keyFile"),
-        not options.truth("tls.insecureSkipVerify", False),
-        options.text("auth.secret"),
+        timeout=options.milliseconds("requestTimeoutMs", 10_000, 1),
+        ca_file=options.text("tls.caFile"),
+        cert_file=options.text("tls.certFile"),
+        key_file=options.text("tls.keyFile"),
+        verify=not options.boolean("tls.insecureSkipVerify", False),
+        secret=options.text("auth.secret"),
     )
     for name, path in (("tls.caFile", access.ca_file), ("tls.certFile", access.cert_file)):
         if path:
@@ -159,16 +175,10 @@ def parse_addresses(options: Reader) -> Addresses:
                 access.ssl_context()
             except OSError as error:
                 raise OptionError(name, f"{path!r} cannot be used: {error}") from None
-    return Addresses(
-        tuple(_url(names[0], each) for each in options.listed(names[0])),
-        tuple(_host_port(names[2], each) for each in options.listed(names[2])),
-        tuple(_url(names[1], each) for each in options.listed(names[1])),
-        options.whole("lookupd.pollIntervalMs", 10_000, 1) / 1000,
-        access,
-    )
+    return access
 
 
-def _url(option: str, address: str) -> str:
+def _parse_url(option: str, address: str) -> str:
     url = address if "://" in address else f"http://{address}"
     parts = urlsplit(url)
     try:
@@ -180,203 +190,7 @@ def _url(option: str, address: str) -> str:
     return url.rstrip("/")
 
 
-def _host_port(option: str, address: str) -> str:
+def _parse_host_port(option: str, address: str) -> str:
     if "://" in address:
         raise OptionError(option, f"{address!r} is not host:port")
-    return _url(option, address).removeprefix("http://")
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """Which topics: some by name, others by pattern."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""  # a regular expression for the whole name
-
-    def matches(self, topic: str) -> bool:
-        return topic in self.topics or bool(self.pattern and re.fullmatch(self.pattern, topic))
-
-    def __str__(self) -> str:
-        return ", ".join([*self.topics, *([f"/{self.pattern}/"] if self.pattern else [])])
-
-
-def parse_subscription(options: Reader) -> Subscription:
-    given = [name for name in ("subscribe", "topic", "subscribePattern") if options.has(name)]
-    if not given:
-        raise OptionError("subscribe", "missing: name a topic, or several separated by commas")
-    if len(given) > 1:
-        raise OptionError(given[1], f"'{given[0]}' is given too")
-    name = given[0]
-    if name == "subscribePattern":
-        pattern = options.text(name)
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise OptionError(name, f"{pattern!r} is no regular expression: {error}") from None
-        if not pattern:
-            raise OptionError(name, "empty")
-        return Subscription((), pattern)
-    entries = options.listed(name)
-    if not entries:
-        raise OptionError(name, "empty")
-    topics = [each for each in entries if not _is_wildcard(each)]
-    for topic in topics:
-        if not is_valid_name(topic):
-            raise OptionError(name, f"{topic!r} cannot be the name of a topic")
-    wild = [_regex(each) for each in entries if _is_wildcard(each)]
-    return Subscription(tuple(dict.fromkeys(topics)), "|".join(wild))
-
-
-def _is_wildcard(entry: str) -> bool:
-    return "*" in entry or "?" in entry
-
-
-def _regex(wildcard: str) -> str:
-    return re.escape(wildcard).replace(r"\*", ".*").replace(r"\?", ".")
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Where reading begins or ends: a word, a time, or positions (with the word for what they leave out)."""
-
-    word: str = EARLIEST
-    time_ms: int | None = None
-    positions: Positions | None = None
-
-
-def parse_bound(options: Reader, which: str, default: str) -> Bound:
-    """`which` is starting or ending."""
-    name, timestamp = f"{which}Offsets", f"{which}Timestamp"
-    if options.has(name) and options.has(timestamp):
-        raise OptionError(timestamp, f"'{name}' is given too")
-    time_ms = options.number(timestamp, None)
-    if time_ms is not None:
-        return Bound(default, time_ms)
-    text = options.text(name, default)
-    if text.lower() in (EARLIEST, LATEST):
-        return Bound(text.lower())
-    if not text.startswith("{"):
-        raise OptionError(name, f"{text!r} is neither earliest nor latest nor JSON")
-    return Bound(default, None, _parse_positions(name, text))
-
-
-def _parse_positions(name: str, text: str) -> Positions:
-    """`{"topic": {"nsqd": 23}}`; the offsets that Spark logs for a source are taken too."""
-    form = 'JSON such as {"topic": {"host:4150": 23}}'
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise OptionError(name, f"no {form}: {error}") from None
-    positions: Positions = {}
-    for topic, nsqds in document.items():
-        if not isinstance(nsqds, dict):
-            raise OptionError(name, f"no {form}: {topic!r} has no nsqds")
-        for nsqd, value in nsqds.items():
-            number = value.get("offset") if isinstance(value, dict) else value
-            if not isinstance(number, int) or isinstance(number, bool) or number < -2:
-                raise OptionError(name, f"{value!r} is no offset of {topic!r} at {nsqd!r}")
-            positions.setdefault(topic, {})[nsqd] = number
-    return positions
-
-
-@dataclass(frozen=True)
-class Fetching:
-    """How executors read."""
-
-    access: Access
-    max_bytes: int
-    retries: int
-    retry_interval: float
-    fail_on_data_loss: bool
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """What stream and batch have in common."""
-
-    addresses: Addresses
-    subscription: Subscription
-    starting: Bound
-    fetching: Fetching
-    min_partitions: int
-    max_records: int | None  # of a partition
-
-
-def _parse_reading(options: Reader, default_start: str) -> ReadOptions:
-    addresses = parse_addresses(options)
-    return ReadOptions(
-        addresses,
-        parse_subscription(options),
-        parse_bound(options, "starting", default_start),
-        Fetching(
-            addresses.access,
-            options.whole("fetchBytes", 8 << 20, 1),
-            options.whole("fetchOffset.numRetries", 3),
-            options.whole("fetchOffset.retryIntervalMs", 200) / 1000,
-            options.truth("failOnDataLoss", True),
-        ),
-        options.whole("minPartitions", 1, 1),
-        options.number("maxRecordsPerPartition", None, 1),
-    )
-
-
-@dataclass(frozen=True)
-class StreamOptions(ReadOptions):
-    channel: str = ""
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-    min_offsets: int | None = None
-    max_delay: float = 900.0
-    poll_wait: float = 0.1
-    eager: bool = True
-    mode: str = "auto"
-    staging: str = ""
-
-
-def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    options = Reader(given, STREAM)
-    reading = _parse_reading(options, LATEST)
-    channel = options.text("channel")
-    if not channel:
-        raise OptionError("channel", "missing: a query is a channel, and its name says which")
-    if not is_valid_name(channel):
-        raise OptionError("channel", f"{channel!r} cannot be the name of a channel")
-    if is_ephemeral(channel):
-        raise OptionError("channel", f"{channel!r} is ephemeral, and a query must find its place again")
-    max_offsets = options.number("maxOffsetsPerTrigger", None, 1)
-    max_bytes = options.number("maxBytesPerTrigger", None, 1)
-    min_offsets = options.number("minOffsetsPerTrigger", None, 1)
-    if max_offsets and max_bytes:
-        raise OptionError("maxBytesPerTrigger", "'maxOffsetsPerTrigger' is given too")
-    if max_offsets and min_offsets and min_offsets > max_offsets:
-        raise OptionError("minOffsetsPerTrigger", f"{min_offsets} is more than maxOffsetsPerTrigger")
-    return StreamOptions(
-        **{name: getattr(reading, name) for name in ReadOptions.__dataclass_fields__},
-        channel=channel,
-        max_offsets=max_offsets,
-        max_bytes=max_bytes,
-        min_offsets=min_offsets,
-        max_delay=options.delay("maxTriggerDelay", 900.0),
-        poll_wait=options.whole("pollWaitMs", 100) / 1000,
-        eager=options.one_of("ackMode", ("eager", "engine")) == "eager",
-        mode=options.one_of("mode", ("auto", "log", "consumer")),
-        staging=options.text("stagingDirectory"),
-    )
-
-
-@dataclass(frozen=True)
-class BatchOptions(ReadOptions):
-    ending: Bound = Bound(LATEST)
-
-
-def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
-    options = Reader(given, BATCH)
-    reading = _parse_reading(options, EARLIEST)
-    if reading.starting.word == LATEST and reading.starting.time_ms is None:
-        raise OptionError("startingOffsets", "a batch that begins at latest has nothing to read")
-    ending = parse_bound(options, "ending", LATEST)
-    if ending.word == EARLIEST and ending.time_ms is None:
-        raise OptionError("endingOffsets", "a batch that ends at earliest has nothing to read")
-    return BatchOptions(
-        **{name: getattr(reading, name) for name in ReadOptions.__dataclass_fields__}, ending=ending
-    )
+    return _parse_url(option, address).removeprefix("http://")

@@ -1,0 +1,86 @@
+"""The offset of a streaming query: a position in each log, and the JSON that Spark keeps of it.
+
+    {"events": {"<id of nsqd>": {"epoch": "…", "nsqd": "host:4150", "offset": 123}}}
+
+Spark compares offsets as text, so the keys are sorted: equal offsets have equal text. The epoch tells which
+log the position is in; two offsets have rows between them only where both have the same epoch. The name is
+the value of the `nsqd` column of the rows. It is part of the offset so that a replay has the same rows even
+after the nsqd has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..errors import OptionError
+from .logs import LogKey, LogRange
+
+
+class LogPosition(NamedTuple):
+    """A position in the log that has this epoch, at the nsqd of this name."""
+
+    epoch: str
+    nsqd: str
+    position: int
+
+
+Offset = dict[LogKey, LogPosition]
+
+
+def end_of(log: LogRange) -> LogPosition:
+    return LogPosition(log.epoch, log.node.name, log.next)
+
+
+def pack_offset(offset: Mapping[LogKey, LogPosition]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for topic, nsqd_id in sorted(offset):
+        epoch, nsqd, position = offset[topic, nsqd_id]
+        document.setdefault(topic, {})[nsqd_id] = {"epoch": epoch, "nsqd": nsqd, "offset": position}
+    return document
+
+
+def parse_offset(document: Mapping[str, Any]) -> Offset:
+    """Raises OptionError if another kind of source wrote the checkpoint."""
+    try:
+        return {
+            (topic, nsqd_id): LogPosition(each["epoch"], each["nsqd"], int(each["offset"]))
+            for topic, nsqds in document.items()
+            for nsqd_id, each in nsqds.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise OptionError(
+            "checkpointLocation", f"the checkpoint has offsets of another source: {str(document)[:200]}"
+        ) from None
+
+
+class Span(NamedTuple):
+    """The positions [start, end) of one log."""
+
+    topic: str
+    nsqd_id: str
+    nsqd: str
+    epoch: str
+    start: int
+    end: int
+
+    @property
+    def key(self) -> LogKey:
+        return self.topic, self.nsqd_id
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+def spans_between(start: Offset, end: Offset) -> list[Span]:
+    """The rows between two offsets.
+
+    A log that is not in `start`, or has another epoch there, has no rows between them.
+    """
+    spans = []
+    for key in sorted(end):
+        until, since = end[key], start.get(key)
+        if since is not None and since.epoch == until.epoch and since.position < until.position:
+            spans.append(Span(*key, until.nsqd, until.epoch, since.position, until.position))
+    return spans

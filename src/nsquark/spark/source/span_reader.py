@@ -1,0 +1,167 @@
+"""Reading one span of a log from its nsqd, as record batches. This is what a task does.
+
+A response is decoded and handed to Spark piece by piece. The next request goes out before the last piece of a
+response is handed over, so that nsqd and the network work while Spark does. After a failure the reader goes
+on at the position it has reached. A position stands for the same message for ever, so no message comes twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Iterator
+from http.client import HTTPResponse
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from nsquark import kernel
+
+from ..errors import BadResponse, DataLost, RequestRefused, Unreachable
+from ..http import Exchange, Request
+from .decode import Decoder
+from .offsets import Span
+from .options import FetchOptions
+from .partitions import LogPartition
+
+logger = logging.getLogger(__name__)
+
+# The response to /log/read with index=0. The reader asks for no index, since decoding walks over all
+# messages anyway.
+#   0       4       8          16      24       32
+#   | NQR1  | u32   | u64      | u64   | u64    | ...
+#   | magic | count | position | epoch | length | batches
+_HEAD = struct.Struct(">4sIQQQ")
+_MAX_BATCH = 1 << 31  # Arrow counts the bytes of a column in 31 bits
+# How many bytes to decode at once: few enough to be in the processor's cache still when Spark gets them.
+PIECE = 2 << 20
+
+
+def read_span(partition: LogPartition, schema: StructType, options: FetchOptions) -> Iterator[pa.RecordBatch]:
+    """All rows of a span. Raises Unreachable, RequestRefused, BadResponse, or DataLost."""
+    return _SpanReader(partition, schema, options).read()
+
+
+class _SpanReader:
+    def __init__(self, partition: LogPartition, schema: StructType, options: FetchOptions) -> None:
+        self._span = partition.span
+        self._url = partition.url
+        self._options = options
+        self._decoder = Decoder(schema, partition.span.topic, partition.span.nsqd)
+        self._position = partition.span.start  # the next message to hand to Spark
+        self._buffer = bytearray()
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        failures = 0
+        while self._position < self._span.end:
+            before = self._position
+            try:
+                yield from self._read_connection()
+            except Unreachable as error:
+                # Progress resets the count: an nsqd may restart any number of times during one span.
+                failures = 1 if self._position > before else failures + 1
+                if failures > self._options.retries:
+                    raise
+                logger.warning("%s; trying again", error)
+                time.sleep(self._options.retry_interval * 2 ** (failures - 1))
+            except RequestRefused as error:
+                self._skip_lost(error)
+
+    def _read_connection(self) -> Iterator[pa.RecordBatch]:
+        """Read over one connection until the end of the span, or until the connection fails."""
+        with Exchange(self._url, self._options.access) as exchange:
+            exchange.send(self._request(self._position))
+            while self._position < self._span.end:
+                response = exchange.response()
+                if response.status != 200:
+                    raise exchange.refusal(self._request(self._position), response)
+                yield from self._read_response(exchange, response)
+
+    def _read_response(self, exchange: Exchange, response: HTTPResponse) -> Iterator[pa.RecordBatch]:
+        """The rows of one response. Sends the next request as soon as all bytes of this one are here."""
+        head = bytearray(_HEAD.size)
+        exchange.read_into(response, memoryview(head))
+        magic, count, position, _, unread = _HEAD.unpack(head)
+        if magic != b"NQR1" or position != self._position or not count:
+            raise self._bad_response()
+        stop, filled = self._position + count, 0
+        self._grow_buffer(min(unread, PIECE))
+        while self._position < stop:
+            more = min(unread, len(self._buffer) - filled)
+            exchange.read_into(response, memoryview(self._buffer)[filled : filled + more])
+            filled, unread = filled + more, unread - more
+            if more and not unread:
+                exchange.read(response)
+                if stop < self._span.end:
+                    exchange.send(self._request(stop))
+            whole, needed, _, last = kernel.scan_batches(self._buffer, 0, filled, False, filled)
+            if last is None:  # the buffer does not hold one whole batch
+                if not filled < needed <= min(filled + unread, _MAX_BATCH):
+                    raise self._bad_response()
+                self._grow_buffer(needed)
+                continue
+            rows = min(last[3] + last[2], stop) - self._position
+            try:
+                batch = self._decoder.decode(memoryview(self._buffer)[:whole], self._position, rows)
+            except ValueError as error:
+                raise self._bad_response(error) from None
+            self._position += rows
+            yield batch
+            filled -= whole
+            self._buffer[:filled] = self._buffer[whole : whole + filled]
+        if unread or filled:
+            raise self._bad_response("there is more of it")
+
+    def _grow_buffer(self, size: int) -> None:
+        self._buffer += bytes(max(0, size - len(self._buffer)))
+
+    def _bad_response(self, problem: object = "") -> BadResponse:
+        return BadResponse(
+            f"{self._url}/log/read: not an answer of nsqd" + (f": {problem}" if problem else "")
+        )
+
+    def _request(self, position: int) -> Request:
+        span = self._span
+        query = {
+            "topic": span.topic,
+            "from": position,
+            "to": span.end,
+            "max_bytes": self._options.max_bytes,
+            "epoch": span.epoch,
+            "index": 0,
+        }
+        return Request("/log/read", query)
+
+    def _skip_lost(self, error: RequestRefused) -> None:
+        """Go on behind the messages that are lost, if the options allow it.
+
+        Raises DataLost if they do not, and the error itself if it is not about lost messages.
+        """
+        if error.message not in ("POSITION_GONE", "EPOCH_CHANGED", "POSITION_NOT_REACHED", "TOPIC_NOT_FOUND"):
+            raise error
+        lost = data_lost(self._span._replace(start=self._position), error.details)
+        if self._options.fail_on_data_loss:
+            raise lost
+        logger.warning("%s", lost)
+        # nsqd names the position behind damaged messages, or the one where the log begins now
+        first = error.details.get("following", error.details.get("first"))
+        if error.message == "POSITION_GONE" and isinstance(first, int) and first > self._position:
+            self._position = min(first, self._span.end)
+        else:
+            self._position = self._span.end
+
+
+def data_lost(span: Span, bounds: dict[str, object]) -> DataLost:
+    """The error that says which positions the query wants and which positions the log has."""
+    wanted = f"[{span.start}, {span.end})" if span.start < span.end else f"{span.start}"
+    there = f"[{bounds.get('first', '?')}, {bounds.get('next', '?')})" if "first" in bounds else "nothing"
+    epoch = bounds.get("epoch")
+    if "following" in bounds:
+        there += f" without [{span.start}, {bounds['following']}), which was damaged,"
+    another = f" in another log ({epoch}, not {span.epoch})" if epoch not in (None, span.epoch) else ""
+    return DataLost(
+        f"topic {span.topic!r} at nsqd {span.nsqd}: offsets {wanted} are to be read, "
+        f"but the log has {there}{another}; "
+        "with option 'failOnDataLoss' = false the query goes on with what is there"
+    )

@@ -1,0 +1,129 @@
+"""Every option of a source: its default, its values, and the one line that a wrong value gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsquark.spark.errors import OptionError
+from nsquark.spark.source.options import Bound, parse_batch_options, parse_stream_options
+
+LEAST = {"nsqd.http.addresses": "127.0.0.1:4151", "subscribe": "events"}
+STREAM = {**LEAST, "channel": "archive"}
+
+
+def test_the_least_that_must_be_said() -> None:
+    options = parse_stream_options(STREAM)
+    assert options.addresses.nsqd_http == ("http://127.0.0.1:4151",)
+    assert options.subscription.topics == ("events",)
+    assert options.channel == "archive"
+    assert options.starting == Bound("latest")
+    assert (options.max_offsets, options.max_bytes, options.min_offsets) == (None, None, None)
+    assert (options.eager, options.mode, options.fetch.fail_on_data_loss) == (True, "auto", True)
+    assert options.max_delay == 900
+    batch = parse_batch_options(LEAST)
+    assert (batch.starting, batch.ending) == (Bound("earliest"), Bound("latest"))
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = parse_stream_options({**STREAM, "STARTINGoffsets": "Earliest", "failondataloss": "FALSE"})
+    assert options.starting.word == "earliest"
+    assert not options.fetch.fail_on_data_loss
+
+
+def test_a_subscription_by_name_list_or_pattern() -> None:
+    def matches(**changes: str) -> list[str]:
+        given = {name: value for name, value in STREAM.items() if name != "subscribe"}
+        subscription = parse_stream_options({**given, **changes}).subscription
+        return [name for name in ("a", "b", "ab", "a.b", "c") if subscription.matches(name)]
+
+    assert matches(subscribe="a") == ["a"]
+    assert matches(topic="a") == ["a"]
+    assert matches(subscribe=" a, b ,a") == ["a", "b"]
+    assert matches(subscribe="a*") == ["a", "ab", "a.b"]
+    assert matches(subscribe="c,a?b") == ["a.b", "c"]
+    assert matches(subscribePattern="a.?") == ["a", "ab"]
+
+
+def test_positions_as_the_kafka_connector_writes_them_and_as_spark_logs_them() -> None:
+    def positions(text: str) -> object:
+        return parse_stream_options({**STREAM, "startingOffsets": text}).starting.positions
+
+    assert positions('{"events": {"h:4150": 23, "abc": -2}}') == {"events": {"h:4150": 23, "abc": -2}}
+    logged = '{"events": {"abc": {"epoch": "e", "nsqd": "h:4150", "offset": 5}}}'
+    assert positions(logged) == {"events": {"abc": 5}}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900), ("500ms", 0.5), ("30 seconds", 30), ("1h", 3600), ("2 min", 120)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    assert parse_stream_options({**STREAM, "maxTriggerDelay": text}).max_delay == seconds
+
+
+WRONG = [
+    ({"nsqd.http.addresses": None}, "nsqd.http.addresses", "missing"),
+    ({"nsqd.http.addresses": ""}, "nsqd.http.addresses", "empty"),
+    ({"nsqd.http.addresses": "somewhere"}, "nsqd.http.addresses", "'somewhere' is neither host:port"),
+    ({"nsqd.http.addresses": "h:4151/x"}, "nsqd.http.addresses", "'h:4151/x' is neither"),
+    ({"nsqd.http.addresses": "h:99999"}, "nsqd.http.addresses", "'h:99999' is neither"),
+    ({"lookupd.http.addresses": "h:4161"}, "lookupd.http.addresses", "'nsqd.http.addresses' is given too"),
+    ({"subscribe": None}, "subscribe", "missing"),
+    ({"subscribe": " , "}, "subscribe", "empty"),
+    ({"subscribe": "no spaces"}, "subscribe", "'no spaces' cannot be the name of a topic"),
+    ({"topic": "t"}, "topic", "'subscribe' is given too"),
+    ({"subscribe": None, "subscribePattern": "("}, "subscribePattern", "'(' is no regular expression"),
+    ({"channel": None}, "channel", "missing"),
+    ({"channel": "a b"}, "channel", "'a b' cannot be the name of a channel"),
+    ({"channel": "c#ephemeral"}, "channel", "'c#ephemeral' is ephemeral"),
+    ({"startingOffsets": "yesterday"}, "startingOffsets", "'yesterday' is neither earliest nor latest"),
+    ({"startingOffsets": "{"}, "startingOffsets", "no JSON such as"),
+    ({"startingOffsets": '{"events": 5}'}, "startingOffsets", "'events' has no nsqds"),
+    ({"startingOffsets": '{"events": {"h": -3}}'}, "startingOffsets", "-3 is no offset"),
+    ({"startingOffsets": '{"events": {"h": true}}'}, "startingOffsets", "True is no offset"),
+    ({"startingTimestamp": "now"}, "startingTimestamp", "'now' is not a number"),
+    ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingTimestamp", "given too"),
+    ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "'0' is not a number of at least 1"),
+    ({"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger", "'-1' is not a number"),
+    ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "maxBytesPerTrigger", "given too"),
+    ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger", "2 is more than"),
+    ({"maxTriggerDelay": "soon"}, "maxTriggerDelay", "'soon' is no time"),
+    ({"minPartitions": "0"}, "minPartitions", "'0' is not a number"),
+    ({"failOnDataLoss": "maybe"}, "failOnDataLoss", "'maybe' is neither true nor false"),
+    ({"ackMode": "late"}, "ackMode", "'late' is none of eager, engine"),
+    ({"mode": "magic"}, "mode", "'magic' is none of auto, log, consumer"),
+    ({"tls.caFile": "/no/such/file"}, "tls.caFile", "'/no/such/file' cannot be used"),
+    ({"maxOffsetPerTrigger": "5"}, "maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'?"),
+    ({"path": "x"}, "path", "no paths"),
+]
+
+
+@pytest.mark.parametrize(("changes", "option", "problem"), WRONG)
+def test_a_wrong_option_is_named_in_one_line(
+    changes: dict[str, str | None], option: str, problem: str
+) -> None:
+    given = {name: value for name, value in {**STREAM, **changes}.items() if value is not None}
+    with pytest.raises(OptionError) as caught:
+        parse_stream_options(given)
+    assert str(caught.value).startswith(f"option '{option}': ")
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets"),
+        ({"channel": "c"}, "channel"),
+        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
+    ],
+)
+def test_what_a_batch_cannot_do(changes: dict[str, str], option: str) -> None:
+    with pytest.raises(OptionError, match=f"option '{option}'"):
+        parse_batch_options({**LEAST, **changes})
+
+
+def test_the_secret_is_in_no_text() -> None:
+    options = parse_stream_options({**STREAM, "auth.secret": "opensesame"})
+    assert options.addresses.access.secret == "opensesame"
+    assert "opensesame" not in repr(options)

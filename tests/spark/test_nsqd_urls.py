@@ -1,0 +1,40 @@
+"""From the address of an nsqd to the URL of its HTTP API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsquark.spark.errors import BadResponse, RequestRefused, Unreachable
+from nsquark.spark.http import Access
+from nsquark.spark.nsqd_urls import find_http_url, find_https_url, https_url_in
+from tests.security.certificates import Authority
+from tests.spark.broker import Broker
+
+
+def test_an_nsqd_tells_its_http_port(broker: Broker) -> None:
+    assert find_http_url(broker.tcp_address, Access()) == f"http://{broker.http_address}"
+    with pytest.raises(BadResponse, match=f"nsqd {broker.http_address}: no answer to IDENTIFY"):
+        find_http_url(broker.http_address, Access())
+    broker.kill()
+    with pytest.raises(Unreachable, match=f"nsqd {broker.tcp_address} cannot be reached"):
+        find_http_url(broker.tcp_address, Access())
+
+
+def test_an_nsqd_that_requires_tls_tells_its_https_port(broker: Broker, tmp_path: Path) -> None:
+    assert find_https_url(f"http://{broker.http_address}", Access()) == f"http://{broker.http_address}"
+    certificate, key = Authority(tmp_path).sign("nsqd")
+    flags = (f"--tls-cert={certificate}", f"--tls-key={key}", "--tls-required", "--https-address=127.0.0.1:0")
+    with Broker(tmp_path / "secure", *flags).start() as secure:
+        assert find_https_url(f"http://{secure.http_address}", Access()).startswith("https://127.0.0.1:")
+
+
+def test_only_a_refusal_of_plain_http_tells_a_url() -> None:
+    def refusal(status: int, **details: object) -> RequestRefused:
+        return RequestRefused("http://[::1]:4151/info", status, "TLS_REQUIRED", details)
+
+    assert https_url_in(refusal(403, https_port=4152), "http://[::1]:4151") == "https://[::1]:4152"
+    assert https_url_in(refusal(404, https_port=4152), "http://[::1]:4151") == ""
+    assert https_url_in(refusal(403, https_port=-1), "http://[::1]:4151") == ""
+    assert https_url_in(refusal(403), "http://[::1]:4151") == ""
