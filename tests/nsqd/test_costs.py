@@ -22,8 +22,10 @@ from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Harness:
-    return Harness(tmp_path, Clock())
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    harness = Harness(tmp_path, Clock())
+    yield harness
+    harness.close()
 
 
 def listen(channel: Channel, ready: int, timeout: int = 60 * SECOND) -> Reader:
@@ -278,6 +280,7 @@ def test_topics_take_turns_when_there_is_too_much_to_deliver(tmp_path: Path) -> 
     assert turns >= 4
     assert [len(each.got) for each in readers] == [1] * len(readers)
     assert len(lone.got) == len(second.settled) == turns + 1
+    harness.close()
 
 
 def test_one_channel_delivers_a_slice_and_goes_on_after_others(harness: Harness) -> None:
