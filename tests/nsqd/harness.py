@@ -153,6 +153,12 @@ class Harness:
     def delete_topic(self, name: str) -> None:
         self.deleted.append(name)
 
+    def close(self) -> None:
+        """Let go of the files of its topics, as the end of a process would."""
+        for topic in self.topics.values():
+            topic.log.close(sync=False)
+            topic.journal.close(sync=False)
+
     def pass_time(self, ns: int) -> None:
         self.clock.now += ns
         self.look_at_timers()

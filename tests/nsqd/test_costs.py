@@ -22,8 +22,10 @@ from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Harness:
-    return Harness(tmp_path, Clock())
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    harness = Harness(tmp_path, Clock())
+    yield harness
+    harness.close()
 
 
 def listen(channel: Channel, ready: int, timeout: int = 60 * SECOND) -> Reader:
@@ -83,16 +85,18 @@ def test_committing_costs_by_what_is_committed(harness: Harness) -> None:
     assert many.channels["c"].deferred_count == 3950
 
 
-@pytest.mark.parametrize("how_many", [100, 4000])
-def test_a_dpub_to_a_paused_topic_does_not_walk_over_those_before(harness: Harness, how_many: int) -> None:
-    topic = harness.topic("t")
-    topic.channel("c")
-    topic.pause()
-    for _ in range(how_many):
-        topic.publish([b"x"], 100, Publisher())
-    topic.commit()
-    harness.turn.run()
-    assert calls(lambda: publish(topic, b"one more", defer=100)) < 60
+def test_a_dpub_to_a_paused_topic_does_not_walk_over_those_before(harness: Harness) -> None:
+    cost = []
+    for number in (100, 4000):
+        topic = harness.topic(f"t{number}")
+        topic.channel("c")
+        topic.pause()
+        for _ in range(number):
+            topic.publish([b"x"], 100, Publisher())
+        topic.commit()
+        harness.turn.run()
+        cost.append(calls(lambda topic=topic: publish(topic, b"one more", defer=100)))
+    assert cost[1] <= cost[0] + 5
 
 
 def test_what_was_held_is_passed_on_in_slices(harness: Harness) -> None:
@@ -278,6 +282,7 @@ def test_topics_take_turns_when_there_is_too_much_to_deliver(tmp_path: Path) -> 
     assert turns >= 4
     assert [len(each.got) for each in readers] == [1] * len(readers)
     assert len(lone.got) == len(second.settled) == turns + 1
+    harness.close()
 
 
 def test_one_channel_delivers_a_slice_and_goes_on_after_others(harness: Harness) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 class Rig:
     def __init__(self, path: Path) -> None:
         self.harness = Harness(path, Clock())
+        self.others: list[Harness] = []
         self.topic = self.harness.topic("t")
         self.channel = self.topic.channel("c")
         self.reader = Reader()
@@ -41,18 +42,26 @@ class Rig:
         path = elsewhere or self.harness.path
         if elsewhere is not None:
             shutil.copytree(self.harness.path / "t", elsewhere / "t")
-        again = Topic(Harness(path, self.harness.clock), "t", path / "t")
-        again.restore(["c"], False, self.harness.clock.now)
-        return again
+        return self.opened(path, ["c"])
+
+    def opened(self, path: Path, channels: list[str]) -> Topic:
+        harness = Harness(path, self.harness.clock)
+        self.others.append(harness)
+        topic = harness.topics["t"] = Topic(harness, "t", path / "t")
+        topic.restore(channels, False, harness.clock.now)
+        return topic
 
     def files(self) -> list[str]:
         return sorted(path.name for path in (self.harness.path / "t").glob("journal.*"))
 
 
 @pytest.fixture
-def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setattr(backlog, "SNAPSHOT_STEP", 2)
-    return Rig(tmp_path)
+    rig = Rig(tmp_path)
+    yield rig
+    for harness in (rig.harness, *rig.others):
+        harness.close()
 
 
 def busy(rig: Rig) -> None:
@@ -157,7 +166,10 @@ def test_while_it_is_brought_to_the_disk_both_files_go_on(rig: Rig) -> None:
     work()  # it has its name now, and the journal has not switched to it yet
     assert rig.files() == ["journal.000001", "journal.000002"]
     rig.publish(b"another", defer=5)
-    assert len(rig.topic.journal.start_sync()) == 2
+    fds = rig.topic.journal.start_sync()
+    assert len(fds) == 2
+    for fd in fds:
+        os.close(fd)
     folder = rig.harness.path / "t"
     assert (folder / "journal.000002").stat().st_size > (folder / "journal.000001").stat().st_size // 2
     rig.topic.trim(0.0)
@@ -218,9 +230,7 @@ def test_a_channel_that_is_deleted_meanwhile_is_gone(rig: Rig) -> None:
     rig.run()
     for _ in rewriting:
         pass
-    again = Topic(Harness(rig.harness.path, rig.harness.clock), "t", rig.harness.path / "t")
-    again.restore([], False, rig.harness.clock.now)
-    assert list(again.channels) == ["d"]
+    assert list(rig.opened(rig.harness.path, []).channels) == ["d"]
 
 
 def test_an_overgrown_journal_is_rewritten_step_by_step(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,13 +242,12 @@ def test_an_overgrown_journal_is_rewritten_step_by_step(rig: Rig, monkeypatch: p
     assert rig.files() == ["journal.000002"]
 
 
-def test_a_topic_without_channels_says_where_it_stands(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, Clock())
-    topic = harness.topic("t")
+def test_a_topic_without_channels_says_where_it_stands(rig: Rig) -> None:
+    topic = rig.topic
+    topic.delete_channel("c")
     topic.publish([b"one", b"two"], 0, Publisher())
     topic.commit()
     for _ in topic.rewriting_journal():
         pass
-    again = Topic(Harness(tmp_path, harness.clock), "t", tmp_path / "t")
-    again.restore([], False, harness.clock.now)
+    again = rig.opened(rig.harness.path, [])
     assert (again.epoch, again.depth) == (topic.epoch, 2)
