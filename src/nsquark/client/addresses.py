@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nsquark import addresses
+from nsquark.addresses import join_address
 from nsquark.errors import UsageError
+
+__all__ = ["Addresses", "as_addresses", "join_address", "split_address"]
 
 Addresses = str | Iterable[str]
 

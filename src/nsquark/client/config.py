@@ -14,10 +14,11 @@ from random import uniform
 from socket import gethostname
 from typing import Any, Literal
 
-from nsquark.client.backoff import Backoff, Exponential, FullJitter
 from nsquark.errors import UsageError
 from nsquark.gotext import parse_bool, parse_duration, parse_float, parse_int, seconds
 from nsquark.version import VERSION
+
+from .backoff import Backoff, Exponential, FullJitter
 
 LIBRARY = f"nsquark/{VERSION}"
 TLS_VERSIONS = {

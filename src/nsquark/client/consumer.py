@@ -7,17 +7,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from nsquark.client.addresses import Addresses, as_addresses
-from nsquark.client.config import Config
-from nsquark.client.discovery import Discovery, lookup_url
-from nsquark.client.engine import Engine, EventHook, GiveUpHook
-from nsquark.client.events import ConnectionStats, ConsumerStats, Drained
-from nsquark.client.handling import Handling
-from nsquark.client.message import Message
-from nsquark.client.roster import DiscoveryFilter, Roster
-from nsquark.client.subscription import Subscription
 from nsquark.errors import UsageError
 from nsquark.names import is_valid_name
+
+from .addresses import Addresses, as_addresses
+from .config import Config
+from .discovery import Discovery, lookup_url
+from .engine import Engine, EventHook, GiveUpHook
+from .events import ConnectionStats, ConsumerStats, Drained
+from .handling import Handling
+from .message import Message
+from .roster import DiscoveryFilter, Roster
+from .subscription import Subscription
 
 Handler = Callable[[Message], Awaitable[object] | object]
 DEFAULT_CONFIG = Config()
@@ -284,7 +285,10 @@ class Consumer:
             backoff_level=engine.backoff.level,
             connections=tuple(
                 ConnectionStats(
-                    each.address, each.lane.rdy, each.lane.in_flight, each.connection.negotiated.version
+                    each.address,
+                    each.lane.rdy,
+                    each.lane.in_flight,
+                    each.connection.identify_response.version,
                 )
                 for each in engine.subscriptions.values()
             ),

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from nsquark.addresses import join_address
-from nsquark.client.addresses import Addresses
-from nsquark.client.config import Config
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 from nsquark.http.client import BadStatus, request
+
+from .addresses import Addresses
+from .config import Config
 
 ACCEPT = "application/vnd.nsq; version=1.0"
 _MAX_ANSWER = 64 << 20

@@ -11,14 +11,14 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from nsquark.client.backoff import BackoffState, Signal, Step
-from nsquark.client.config import Config
-from nsquark.client.events import BackoffChanged, Disconnected, Event, GaveUp
-from nsquark.client.message import Message
-from nsquark.client.rdy import Lane, RdySharing
-from nsquark.client.subscription import Subscription
+from .backoff import BackoffState, Signal, Step
+from .config import Config
+from .events import BackoffChanged, Disconnected, Event, GaveUp
+from .message import Message
+from .rdy import Lane, RdySharing
+from .subscription import Subscription
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 GiveUpHook = Callable[[Message], Awaitable[None]]
 EventHook = Callable[[Event], None]
@@ -67,7 +67,7 @@ class Engine:
             try:
                 self._on_event(event)
             except Exception:
-                log.exception("on_event failed on %s", type(event).__name__)
+                logger.exception("on_event failed on %s", type(event).__name__)
 
     # ---- connections
 
@@ -142,13 +142,13 @@ class Engine:
             return
         now = self._loop.time()
         if step is Step.RESUME:
-            log.info("%s/%s: no more backoff", self.topic, self.channel)
+            logger.info("%s/%s: no more backoff", self.topic, self.channel)
             self.sharing.resume(now)
             self._schedule_share()
             self.emit(BackoffChanged(0, 0.0))
         else:
             level, pause = self.backoff.level, self.backoff.pause
-            log.warning("%s/%s: backing off for %.3f s, level %d", self.topic, self.channel, pause, level)
+            logger.warning("%s/%s: backing off for %.3f s, level %d", self.topic, self.channel, pause, level)
             self.sharing.pause(now)
             self._pause = self._loop.call_later(pause, self._pause_over)
             self.emit(BackoffChanged(level, pause))
@@ -234,7 +234,7 @@ class Engine:
     # ---- giving up
 
     def _give_up(self, message: Message) -> None:
-        log.warning("%s: giving up %r", message.nsqd_address, message)
+        logger.warning("%s: giving up %r", message.nsqd_address, message)
         if self._on_give_up is None:
             self._given_up(message)
         else:
@@ -250,7 +250,7 @@ class Engine:
                 message.requeue(0.0, backoff=False)
             raise
         except Exception:
-            log.exception("on_give_up failed: %r is requeued", message)
+            logger.exception("on_give_up failed: %r is requeued", message)
             if not message.answered:
                 message.requeue()
         else:

@@ -7,11 +7,12 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 
-from nsquark.client.engine import Engine
-from nsquark.client.message import Discard, Message, Requeue
 from nsquark.errors import UsageError
 
-log = logging.getLogger(__name__)
+from .engine import Engine
+from .message import Discard, Message, Requeue
+
+logger = logging.getLogger(__name__)
 
 
 class Handling:
@@ -54,11 +55,11 @@ class Handling:
                 if task is not None and task.cancelling():
                     message.source.settle(message, error)
                     raise
-                log.warning("the handler of %r cancelled itself", message)
+                logger.warning("the handler of %r cancelled itself", message)
                 message.source.settle(message, TimeoutError())
             except Exception as error:
                 if not isinstance(error, Discard | Requeue):
-                    log.exception("the handler failed on %r", message)
+                    logger.exception("the handler failed on %r", message)
                 message.source.settle(message, error)
             else:
                 if not message.answered:

@@ -14,9 +14,10 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from nsquark.addresses import join_address
-from nsquark.client.discovery import ACCEPT
 from nsquark.errors import ConnectionLost, UsageError
 from nsquark.http.client import Answer, BadStatus, request
+
+from .discovery import ACCEPT
 
 _SIZE = struct.Struct(">I")
 

@@ -8,11 +8,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from nsquark.client.addresses import Addresses, as_addresses
-from nsquark.client.config import Config, milliseconds
-from nsquark.client.events import Event
-from nsquark.client.link import Link
-from nsquark.client.pool import Mode, make_pool
 from nsquark.errors import (
     ConnectFailed,
     DpubFailed,
@@ -26,7 +21,13 @@ from nsquark.errors import (
 )
 from nsquark.wire.commands import MAX_DELAY_MS, body_bytes, line, pack_many, pack_size, split_bodies
 
-log = logging.getLogger(__name__)
+from .addresses import Addresses, as_addresses
+from .config import Config, milliseconds
+from .events import Event
+from .nsqd_publisher import NsqdPublisher
+from .pool import Mode, make_pool
+
+logger = logging.getLogger(__name__)
 
 Body = bytes | bytearray | memoryview
 DEFAULT_CONFIG = Config()
@@ -69,7 +70,7 @@ class Producer:
         self.config = config
         self._max_pending = max_pending
         self._on_event = on_event
-        self._made: list[Link] = []
+        self._made: list[NsqdPublisher] = []
         self._lines: dict[str, bytes] = {}
         self._late: set[asyncio.Future[None]] = set()
         self._closed = False
@@ -83,9 +84,9 @@ class Producer:
         await self.close(10.0 if error is None else 0.0)
 
     @property
-    def _links(self) -> list[Link]:
+    def _links(self) -> list[NsqdPublisher]:
         if not self._made:
-            self._made = [Link(address, self.config, self._emit) for address in self._addresses]
+            self._made = [NsqdPublisher(address, self.config, self._emit) for address in self._addresses]
         return self._made
 
     def _emit(self, event: Event) -> None:
@@ -93,7 +94,7 @@ class Producer:
             try:
                 self._on_event(event)
             except Exception:
-                log.exception("on_event failed on %s", type(event).__name__)
+                logger.exception("on_event failed on %s", type(event).__name__)
 
     # ---- publishing
 
@@ -205,7 +206,7 @@ class Producer:
             return None
         link = self._made[0]
         connection = link.connection
-        if connection is None or not connection.open or connection.clogged is not None:
+        if connection is None or not connection.open or connection.write_resumed is not None:
             return None
         if connection.unanswered >= self._max_pending:
             return None
@@ -272,14 +273,16 @@ class Producer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _connected(self, link: Link) -> ConnectFailed | None:
+    async def _connected(self, link: NsqdPublisher) -> ConnectFailed | None:
         try:
             await link.connected(patient=True)
         except ConnectFailed as error:
             return error
         return None
 
-    async def _publish_to(self, link: Link, command: Sequence[bytes], deadline: float, patient: bool) -> None:
+    async def _publish_to(
+        self, link: NsqdPublisher, command: Sequence[bytes], deadline: float, patient: bool
+    ) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 connection = await link.connected(patient)
@@ -334,7 +337,7 @@ class Producer:
         try:
             await self.flush(timeout)
         except TimeoutError:
-            log.warning("closed with publishes unanswered")
+            logger.warning("closed with publishes unanswered")
         finally:
             for task in self._late:
                 task.cancel()

@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nsquark.client.discovery import Discovery
-from nsquark.client.engine import Engine
-from nsquark.client.events import Connected, ConnectionRefused, DiscoveryFailed
-from nsquark.client.subscription import Subscription
 from nsquark.errors import ConnectFailed, NsquarkError, ProtocolError
 
-log = logging.getLogger(__name__)
+from .discovery import Discovery
+from .engine import Engine
+from .events import Connected, ConnectionRefused, DiscoveryFailed
+from .subscription import Subscription
+
+logger = logging.getLogger(__name__)
 
 DiscoveryFilter = Callable[[Sequence[str]], Iterable[str]]
 _SLOW = 30.0  # seconds at least before trying again what was refused for good reason
@@ -103,7 +104,7 @@ class Roster:
         if self._engine.closing:
             subscription.connection.close()
             raise ConnectFailed(f"{address}: the consumer is closing")
-        log.info("%s: connected to %s/%s", address, self._engine.topic, self._engine.channel)
+        logger.info("%s: connected to %s/%s", address, self._engine.topic, self._engine.channel)
         self._open[address] = subscription
         self._missing.pop(address, None)
         self._engine.joined(subscription)
@@ -111,7 +112,7 @@ class Roster:
         return subscription
 
     def _refused(self, address: str, error: NsquarkError, retry_in: float | None) -> None:
-        log.warning("no connection: %s", error)
+        logger.warning("no connection: %s", error)
         self._engine.last_error = error
         self._engine.emit(ConnectionRefused(address, error, retry_in))
 
@@ -122,7 +123,7 @@ class Roster:
         while True:
             addresses, failed = await discovery.poll()
             for lookupd, error in failed.items():
-                log.warning("nsqlookupd: %s", error)
+                logger.warning("nsqlookupd: %s", error)
                 self._engine.last_error = error
                 self._engine.emit(DiscoveryFailed(lookupd, error))
             all_failed = bool(failed) and len(failed) == len(discovery.urls)
@@ -137,7 +138,7 @@ class Roster:
             try:
                 addresses = list(self._filter(addresses))
             except Exception:
-                log.exception("discovery_filter failed; nothing changes")
+                logger.exception("discovery_filter failed; nothing changes")
                 return
         for address in addresses:
             task = self._tasks.get(address)
@@ -155,7 +156,7 @@ class Roster:
                 continue
             self._missing[address] = self._missing.get(address, 0) + 1
             if limit is not None and self._missing[address] >= limit and not subscription.draining:
-                log.info("%s: not listed any more, leaving", address)
+                logger.info("%s: not listed any more, leaving", address)
                 self._engine.leave(subscription)
 
     # ---- changes

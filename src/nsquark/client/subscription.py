@@ -10,19 +10,20 @@ import logging
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from nsquark.client.backoff import Signal
-from nsquark.client.config import milliseconds
-from nsquark.client.connection import Connection
-from nsquark.client.events import AnswerExpired
-from nsquark.client.message import Discard, Message, Requeue
-from nsquark.client.negotiation import connect
-from nsquark.client.rdy import Lane
 from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError, TouchFailed, UsageError
 
-if TYPE_CHECKING:
-    from nsquark.client.engine import Engine
+from .backoff import Signal
+from .config import milliseconds
+from .connect import connect
+from .connection import NsqdConnection
+from .events import AnswerExpired
+from .message import Discard, Message, Requeue
+from .rdy import Lane
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger(__name__)
 
 
 class Subscription:
@@ -48,7 +49,7 @@ class Subscription:
         self._thread = get_ident()
         self.loop = asyncio.get_running_loop()
         self.lane = Lane(0, self.loop.time())
-        self.connection: Connection[Message]
+        self.connection: NsqdConnection[Message]
 
     async def subscribe(self) -> None:
         """Connect and SUB. Raises ConnectFailed or the ProtocolError by which nsqd refused."""
@@ -68,11 +69,11 @@ class Subscription:
         except BaseException:
             self.connection.abort()
             raise
-        granted = self.connection.negotiated
+        granted = self.connection.identify_response
         self._msg_timeout = granted.msg_timeout / 1000
         self.lane = Lane(granted.max_rdy_count, self.loop.time())
         if granted.max_rdy_count < self._engine.sharing.max_in_flight:
-            log.warning(
+            logger.warning(
                 "%s takes RDY up to %d, max_in_flight is %d",
                 self.address,
                 granted.max_rdy_count,
@@ -95,7 +96,7 @@ class Subscription:
         words = error.description.split(b" ", 2)
         if isinstance(error, TouchFailed) and len(words) > 1:
             self._expired.add(words[1])
-        log.warning("%s: %s", self.address, error)
+        logger.warning("%s: %s", self.address, error)
         self._engine.expired_answers += 1
         self._engine.emit(AnswerExpired(self.address, error))
 
@@ -246,7 +247,7 @@ class Subscription:
     # ---- time
 
     def time_left(self, message: Message, hard: bool = False) -> float:
-        granted = self.connection.negotiated
+        granted = self.connection.identify_response
         end = message.stamp + granted.max_msg_timeout / 1000
         if not hard:
             end = min(end, self._touched.get(message.id, message.stamp) + self._msg_timeout)

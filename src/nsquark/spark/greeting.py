@@ -6,16 +6,17 @@ nsquark's does. An HTTP address of an nsqd that requires TLS is good for asking 
 
 from __future__ import annotations
 
-import json
-import socket
-import struct
+from contextlib import closing
 from urllib.parse import urlsplit
+
+from nsquark.client.addresses import join_address, split_address
+from nsquark.client.blocking_connection import BlockingConnection
+from nsquark.errors import ConnectFailed, ProtocolError
 
 from .errors import BadAnswer, Refused, Unreachable
 from .http import Access, fetch
 
-_FRAME = struct.Struct(">II")
-_MAX_ANSWER = 1 << 20
+join = join_address
 
 
 def http_url(address: str, access: Access) -> str:
@@ -23,21 +24,16 @@ def http_url(address: str, access: Access) -> str:
 
     Raises Unreachable or BadAnswer.
     """
-    host, _, port = address.rpartition(":")
-    asked = json.dumps({"feature_negotiation": True, "user_agent": "nsquark-spark"}).encode()
+    document = {"feature_negotiation": True, "user_agent": "nsquark-spark"}
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), access.timeout) as connection:
-            connection.sendall(b"  V2IDENTIFY\n" + struct.pack(">I", len(asked)) + asked)
-            size, kind = _FRAME.unpack(_read(connection, _FRAME.size))
-            if kind != 0 or not 4 <= size <= _MAX_ANSWER:
-                raise BadAnswer(f"nsqd {address}: no answer to IDENTIFY")
-            answer = json.loads(_read(connection, size - 4))
-    except ValueError:
+        with closing(BlockingConnection(address, access.timeout)) as connection:
+            response = connection.identify(document)
+    except (ConnectFailed, ProtocolError):
         raise BadAnswer(f"nsqd {address}: no answer to IDENTIFY") from None
     except OSError as error:
         raise Unreachable(f"nsqd {address} cannot be reached: {error}") from None
-    http_port = answer.get("http_port") if isinstance(answer, dict) else None
-    return f"http://{host}:{http_port}" if http_port else ""
+    host, _ = split_address(address)
+    return f"http://{join_address(host, response.http_port)}" if response.http_port else ""
 
 
 def https_url(url: str, access: Access) -> str:
@@ -58,18 +54,4 @@ def https_instead(url: str, error: Refused) -> str:
     port = error.details.get("https_port")
     if error.status != 403 or not isinstance(port, int) or port <= 0:
         return ""
-    return f"https://{join(urlsplit(url).hostname or '', port)}"
-
-
-def join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionError("the connection was closed")
-        data += more
-    return data
+    return f"https://{join_address(urlsplit(url).hostname or '', port)}"

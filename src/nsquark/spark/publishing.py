@@ -6,27 +6,23 @@ least once. Memory is bounded by the window.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import ssl
-import struct
 import time
 from collections import deque
 from collections.abc import Sequence
 
-from nsquark.errors import NsquarkError
+from nsquark.client.blocking_connection import AuthSecretMissing, BlockingConnection, TlsNotOffered
+from nsquark.errors import DpubFailed, MpubFailed, NsquarkError, ProtocolError, PubFailed
 from nsquark.version import VERSION
 
 from .errors import Unreachable
 from .http import Access, why
 from .sink_options import SinkOptions
 
-RESPONSE, ERROR = 0, 1
-_FRAME = struct.Struct(">II")
-_MAX_ANSWER = 1 << 20
 # What another nsqd, or this one later, may well take.
-_PASSING = (b"E_PUB_FAILED", b"E_MPUB_FAILED", b"E_DPUB_FAILED")
+_PASSING = (PubFailed, MpubFailed, DpubFailed)
 
 
 class PublishRefused(NsquarkError):
@@ -42,97 +38,62 @@ class Connection:
 
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
-        self._access = access
-        self._rest = b""
-        host, _, port = address.rpartition(":")
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), access.timeout)
+            self._connection = BlockingConnection(address, access.timeout)
         except OSError as error:
             raise _Lost(f"nsqd {address} cannot be reached: {error}") from None
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._greet(host.strip("[]"))
+            self._shake_hands(access)
         except BaseException:
             self.close()
             raise
 
-    def _greet(self, host: str) -> None:
-        access = self._access
+    def _shake_hands(self, access: Access) -> None:
         tls = bool(access.ca_file or access.cert_file or not access.verify)
-        asked = {
+        document = {
             "client_id": f"spark-{os.getpid()}",
             "hostname": socket.gethostname(),
             "user_agent": f"nsquark-spark/{VERSION}",
             "feature_negotiation": True,
-            "heartbeat_interval": -1,  # nobody would read them while Spark makes the next rows
+            "heartbeat_interval": -1,  # the task reads none while Spark makes the next rows
             "tls_v1": tls,
         }
-        body = json.dumps(asked).encode()
-        self.send(b"  V2IDENTIFY\n" + struct.pack(">I", len(body)) + body)
-        answer = self._answer()
         try:
-            told = json.loads(answer)
-        except ValueError:
-            raise _Lost(f"nsqd {self.address}: no answer to IDENTIFY: {answer[:60]!r}") from None
-        if told.get("tls_v1"):
-            try:
-                self._socket = access.ssl_context().wrap_socket(self._socket, server_hostname=host)
-                self._answer()
-            except ssl.SSLCertVerificationError as error:
-                raise PublishRefused(
-                    f"option 'tls.caFile': nsqd {self.address}: {error.verify_message}"
-                ) from None
-            except OSError as error:
-                raise _Lost(f"nsqd {self.address}: no TLS: {why(error)}") from None
-        elif tls:
-            raise PublishRefused(f"option 'tls.caFile': nsqd {self.address} has no TLS")
-        if told.get("auth_required"):
-            if not access.secret:
-                raise PublishRefused(f"option 'auth.secret': missing, and nsqd {self.address} wants it")
-            secret = access.secret.encode()
-            self.send(b"AUTH\n" + struct.pack(">I", len(secret)) + secret)
-            self._answer()
+            context = access.ssl_context() if tls else None
+            self._connection.shake_hands(document, context, access.secret or None)
+        except ssl.SSLCertVerificationError as error:
+            raise PublishRefused(
+                f"option 'tls.caFile': nsqd {self.address}: {error.verify_message}"
+            ) from None
+        except TlsNotOffered:
+            raise PublishRefused(f"option 'tls.caFile': nsqd {self.address} has no TLS") from None
+        except AuthSecretMissing:
+            raise PublishRefused(f"option 'auth.secret': missing, and nsqd {self.address} wants it") from None
+        except (OSError, ProtocolError) as error:
+            raise self._failure(error) from None
 
     def close(self) -> None:
-        self._socket.close()
+        self._connection.close()
 
     def send(self, data: bytes) -> None:
         try:
-            self._socket.sendall(data)
+            self._connection.send(data)
         except OSError as error:
-            raise _Lost(f"nsqd {self.address}: {why(error)}") from None
+            raise self._failure(error) from None
 
     def wait_for_ok(self) -> None:
-        answer = self._answer()
+        try:
+            answer = self._connection.read_response()
+        except (OSError, ProtocolError) as error:
+            raise self._failure(error) from None
         if answer != b"OK":
             raise _Lost(f"nsqd {self.address}: {answer[:60]!r} in place of OK")
 
-    def _answer(self) -> bytes:
-        """The next response that is no heartbeat."""
-        while True:
-            size, kind = _FRAME.unpack(self._read(_FRAME.size))
-            if not 4 <= size <= _MAX_ANSWER:
-                raise _Lost(f"nsqd {self.address}: an answer of {size} bytes")
-            data = self._read(size - 4)
-            if kind == ERROR:
-                text = f"nsqd {self.address}: {data.decode('utf-8', 'replace')}"
-                raise _Lost(text) if data.startswith(_PASSING) else PublishRefused(_hint(data) + text)
-            if data == b"_heartbeat_":
-                self.send(b"NOP\n")
-            else:
-                return data
-
-    def _read(self, size: int) -> bytes:
-        while len(self._rest) < size:
-            try:
-                more = self._socket.recv(1 << 16)
-            except OSError as error:
-                raise _Lost(f"nsqd {self.address}: {why(error)}") from None
-            if not more:
-                raise _Lost(f"nsqd {self.address} has closed the connection")
-            self._rest += more
-        data, self._rest = self._rest[:size], self._rest[size:]
-        return data
+    def _failure(self, error: OSError | ProtocolError) -> _Lost | PublishRefused:
+        if not isinstance(error, ProtocolError):
+            return _Lost(f"nsqd {self.address}: {why(error)}")
+        text = f"nsqd {self.address}: {error}"
+        return _Lost(text) if isinstance(error, _PASSING) else PublishRefused(_hint(error.pack()) + text)
 
 
 def _hint(error: bytes) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from nsquark import kernel
 from nsquark.errors import ConnectionLost
-from nsquark.wire.frames import ERROR, MESSAGE, RESPONSE
+
+from .frames import ERROR, MESSAGE, RESPONSE
 
 MAX_FRAME = 128 << 20  # beyond any --max-msg-size in use; a size above is taken for noise
 _ROOM = 128 << 10

@@ -7,20 +7,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from nsquark.client.config import Config
-from nsquark.client.connection import Connection
-from nsquark.client.events import Connected, ConnectionRefused, Disconnected, Event
-from nsquark.client.message import Message
-from nsquark.client.negotiation import connect
 from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError, PublishTimeout
 
-log = logging.getLogger(__name__)
+from .config import Config
+from .connect import connect
+from .connection import NsqdConnection
+from .events import Connected, ConnectionRefused, Disconnected, Event
+from .message import Message
+
+logger = logging.getLogger(__name__)
 
 
-class Link:
+class NsqdPublisher:
     def __init__(self, address: str, config: Config, emit: Callable[[Event], None]) -> None:
         self.address = address
-        self.connection: Connection[Message] | None = None
+        self.connection: NsqdConnection[Message] | None = None
         self._config = config
         self._emit = emit
         self._closed = False
@@ -34,7 +35,7 @@ class Link:
 
     # ---- connecting
 
-    async def connected(self, patient: bool) -> Connection[Message]:
+    async def connected(self, patient: bool) -> NsqdConnection[Message]:
         """The connection, once there is one.
 
         Raises ConnectFailed when we are refused; and when an attempt fails, unless `patient`.
@@ -66,7 +67,7 @@ class Link:
             except ConnectFailed as error:
                 self._failure = error
                 delay = None if error.permanent else next(delays)
-                log.warning("no connection: %s", error)
+                logger.warning("no connection: %s", error)
                 self._emit(ConnectionRefused(self.address, error, delay))
                 self._tell()
                 if delay is None:
@@ -96,7 +97,7 @@ class Link:
             self.connection.abort(ConnectionLost("a message without a subscription"))
 
     def answer_failed(self, error: ProtocolError) -> None:
-        log.warning("%s: %s", self.address, error)
+        logger.warning("%s: %s", self.address, error)
 
     def connection_lost(self, error: Exception | None) -> None:
         was_connected, self.connection = self.connection is not None, None
@@ -108,7 +109,7 @@ class Link:
     # ---- publishing
 
     def ask(
-        self, connection: Connection[Message], command: Iterable[bytes], size: int, deadline: float
+        self, connection: NsqdConnection[Message], command: Iterable[bytes], size: int, deadline: float
     ) -> asyncio.Future[bytes]:
         """Send a command; its future fails at the deadline if there is no answer."""
         waiter = connection.ask_in_pieces(command, size)
@@ -139,12 +140,12 @@ class Link:
         if self._deadlines:
             self._arm(min(deadline for deadline, _ in self._deadlines))
 
-    async def room(self, connection: Connection[Message], max_pending: int) -> None:
+    async def room(self, connection: NsqdConnection[Message], max_pending: int) -> None:
         """Until fewer than `max_pending` answers are awaited, and the other side takes what is sent."""
         while connection.open:
-            clogged = connection.clogged
-            if clogged is not None:
-                await asyncio.shield(clogged)
+            resumed = connection.write_resumed
+            if resumed is not None:
+                await asyncio.shield(resumed)
             elif connection.unanswered >= max_pending:
                 if self._room is None:
                     self._room = asyncio.get_running_loop().create_future()

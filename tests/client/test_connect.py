@@ -1,56 +1,19 @@
-"""From IDENTIFY to a connection that is ready: TLS, compression, AUTH, and everything that can be refused."""
+"""From the dial to a connection that is ready: TLS, compression, AUTH, and everything that can be refused."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import ssl
-from pathlib import Path
 
 import pytest
 
 from nsquark.client import Config, Consumer, Producer
 from nsquark.client.config import Reconnect
 from nsquark.errors import AuthFailed, BadBody, ConnectFailed
-from nsquark.wire.compression import Deflate, Snappy
-from tests.client.scripted import IDENTIFIED, RESPONSE, Peer, ScriptedNsqd, frame
+from nsquark.wire.compression import Deflate
+from tests.client.scripted import IDENTIFIED, RESPONSE, Peer, ScriptedNsqd, client_context, frame, grant
 
 pytestmark = pytest.mark.usefixtures("tidy")
-
-CERTIFICATE = Path(__file__).parent / "tls" / "cert.pem"
-KEY = Path(__file__).parent / "tls" / "key.pem"
-OK = frame(RESPONSE, b"OK")
-
-
-def client_context() -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(CERTIFICATE))
-
-
-def server_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(CERTIFICATE, KEY)
-    return context
-
-
-def grant(nsqd: ScriptedNsqd, *, tls: bool = False, compression: str | None = None) -> None:
-    """Answer IDENTIFY with these layers, each with its OK inside, as nsqd does."""
-    answer = {**IDENTIFIED, "tls_v1": tls}
-    if compression is not None:
-        answer[compression] = True
-
-    async def identify(peer: Peer) -> None:
-        peer.identify = json.loads(peer.bodies[-1])
-        stream = {"snappy": Snappy, "deflate": Deflate, None: lambda: None}[compression]()
-        plain = frame(RESPONSE, json.dumps(answer).encode())
-        if tls:
-            peer.send(plain)
-            await peer.upgrade_to_tls(server_context())
-            plain = OK
-        # What is inside the next layer comes with what is outside of it, in one segment.
-        peer.writer.write(plain + (stream.compress(OK) if stream is not None else b""))
-        peer.stream = stream
-
-    nsqd.handlers["IDENTIFY"] = identify
 
 
 @pytest.mark.parametrize("compression", [None, "snappy", "deflate"])
