@@ -4,7 +4,7 @@ from .backoff import Backoff, Exponential, FullJitter
 from .config import Config, Reconnect
 from .consumer import Consumer
 from .events import ConsumerStats, Drained, Event
-from .http import NsqdHttp, NsqlookupdHttp
+from .http_api import NsqdHttp, NsqlookupdHttp
 from .message import Discard, Message, MessageId, Requeue
 from .producer import Producer
 

@@ -14,12 +14,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from nsquark.addresses import join_address
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
-from nsquark.http.client import BadStatus, request
+from nsquark.http.client import request
+from nsquark.http.client_protocol import BadStatus, nsq_headers
 
 from .addresses import Addresses
 from .config import Config
 
-ACCEPT = "application/vnd.nsq; version=1.0"
 _MAX_ANSWER = 64 << 20
 
 
@@ -56,9 +56,7 @@ def parse_producers(body: bytes, bare: bool) -> list[str]:
 
 async def lookup(url: str, config: Config) -> list[str]:
     """What one nsqlookupd says. A topic that it does not know has no nsqds."""
-    headers = {"Accept": ACCEPT}
-    if config.auth_secret is not None and config.lookupd_authorization:
-        headers["Authorization"] = f"Bearer {config.auth_secret}"
+    headers = nsq_headers(config.auth_secret if config.lookupd_authorization else None)
     tls = config.ssl_context() if url.startswith("https:") else None
     answer = await request(
         "GET", url, headers=headers, timeout=config.lookupd_poll_timeout, tls=tls, max_body=_MAX_ANSWER

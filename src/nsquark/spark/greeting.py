@@ -7,11 +7,11 @@ nsquark's does. An HTTP address of an nsqd that requires TLS is good for asking 
 from __future__ import annotations
 
 from contextlib import closing
-from urllib.parse import urlsplit
 
 from nsquark.client.addresses import join_address, split_address
 from nsquark.client.blocking_connection import BlockingConnection
 from nsquark.errors import ConnectFailed, ProtocolError
+from nsquark.http import client_protocol
 
 from .errors import BadAnswer, Refused, Unreachable
 from .http import Access, fetch
@@ -51,7 +51,4 @@ def https_url(url: str, access: Access) -> str:
 
 def https_instead(url: str, error: Refused) -> str:
     """Where to go on when plain HTTP is refused; empty if that is not what is wrong."""
-    port = error.details.get("https_port")
-    if error.status != 403 or not isinstance(port, int) or port <= 0:
-        return ""
-    return f"https://{join_address(urlsplit(url).hostname or '', port)}"
+    return client_protocol.https_url(url, error.status, error.details)

@@ -11,7 +11,7 @@ import pytest
 
 from nsquark.client import NsqdHttp, NsqlookupdHttp
 from nsquark.errors import UsageError
-from nsquark.http.client import BadStatus
+from nsquark.http.client_protocol import BadStatus
 from tests.daemon import Nsqd
 
 pytestmark = pytest.mark.usefixtures("tidy")

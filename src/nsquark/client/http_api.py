@@ -1,29 +1,25 @@
-"""Small clients of the HTTP API: of an nsqd, and of an nsqlookupd. For tools, dashboards and tests.
+"""Clients of the HTTP APIs of nsqd and of nsqlookupd, for tools, dashboards and tests.
 
-Each method is one request. `BadStatus` says what the daemon refused and why, `ConnectFailed` that it could
-not be asked. A daemon that wants TLS (403 with an `https_port`) is asked again over https.
+Each method is one request. `BadStatus` tells which status the daemon answered with and why, `ConnectFailed`
+that no connection came about. A daemon that requires TLS is asked again over https.
 """
 
 from __future__ import annotations
 
 import json
 import ssl
-import struct
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from nsquark.addresses import join_address
-from nsquark.errors import ConnectionLost, UsageError
-from nsquark.http.client import Answer, BadStatus, request
-
-from .discovery import ACCEPT
-
-_SIZE = struct.Struct(">I")
+from nsquark.errors import UsageError
+from nsquark.http.client import ask
+from nsquark.http.client_protocol import ClientResponse, nsq_headers, parse_json, parse_url
+from nsquark.wire.commands import pack_size
 
 
-class _Daemon:
-    """What the two have in common."""
+class _DaemonHttp:
+    """The requests that nsqd and nsqlookupd both answer."""
 
     def __init__(
         self,
@@ -35,38 +31,33 @@ class _Daemon:
     ) -> None:
         """`address` is host:port or a URL; `tls` verifies an https one (default: the system's roots)."""
         self._base = (address if "://" in address else f"http://{address}").rstrip("/")
-        parts = urlsplit(self._base)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"address {address!r} is neither host:port nor an http URL")
+        try:
+            parse_url(self._base)
+        except UsageError:
+            raise UsageError(f"address {address!r} is neither host:port nor an http URL") from None
         self._timeout = timeout
         self._tls = tls
-        self._headers = {"Accept": ACCEPT, **(headers or {})}
+        self._headers = {**nsq_headers(), **(headers or {})}
 
-    async def _ask(self, method: str, path: str, body: bytes = b"", **query: object) -> Answer:
+    async def _ask(self, method: str, path: str, body: bytes = b"", **query: object) -> ClientResponse:
         given = {name: value for name, value in query.items() if value is not None}
         target = path + ("?" + urlencode(given) if given else "")
-        answer = await self._request(method, self._base + target, body)
-        if answer.status == 403 and (port := _https_port(answer)):
-            host = urlsplit(self._base).hostname or ""
-            self._base = f"https://{join_address(host, port)}"
-            answer = await self._request(method, self._base + target, body)
-        if answer.status != 200:
-            raise BadStatus(self._base + path, answer.status, answer.body)
-        return answer
-
-    async def _request(self, method: str, url: str, body: bytes) -> Answer:
-        return await request(
-            method, url, body=body, headers=self._headers, timeout=self._timeout, tls=self._tls
+        url, response = await ask(
+            method,
+            self._base + target,
+            body=body,
+            headers=self._headers,
+            timeout=self._timeout,
+            tls=lambda: self._tls,
         )
+        self._base = url.removesuffix(target)  # the daemon may have sent this client to its https port
+        return response
 
     async def _json(self, path: str, **query: object) -> Any:
-        answer = await self._ask("GET", path, b"", **query)
-        try:
-            document = json.loads(answer.body or b"{}")
-        except ValueError:
-            raise ConnectionLost(f"{self._base}{path}: the answer is no JSON") from None
-        # NSQ before 1.0 wraps its answers
-        if answer.headers.get("x-nsq-content-type") is None and isinstance(document, dict):
+        response = await self._ask("GET", path, b"", **query)
+        document = parse_json(self._base + path, response.body or b"{}")
+        # NSQ before 1.0 wraps its answers.
+        if response.headers.get("x-nsq-content-type") is None and isinstance(document, dict):
             return document.get("data", document)
         return document
 
@@ -90,15 +81,7 @@ class _Daemon:
         await self._ask("POST", "/channel/delete", topic=topic, channel=channel)
 
 
-def _https_port(answer: Answer) -> int | None:
-    try:
-        port = json.loads(answer.body)["https_port"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return port if isinstance(port, int) and 0 < port < 65536 else None
-
-
-class NsqdHttp(_Daemon):
+class NsqdHttp(_DaemonHttp):
     """An nsqd's HTTP API."""
 
     async def publish(self, topic: str, body: bytes, *, delay: float | None = None) -> None:
@@ -107,9 +90,9 @@ class NsqdHttp(_Daemon):
 
     async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
         """All or nothing; a body may contain anything."""
-        pieces = [_SIZE.pack(len(bodies))]
+        pieces = [pack_size(len(bodies))]
         for body in bodies:
-            pieces += (_SIZE.pack(len(body)), body)
+            pieces += (pack_size(len(body)), body)
         await self._ask("POST", "/mpub", b"".join(pieces), topic=topic, binary="true")
 
     async def stats(
@@ -157,14 +140,14 @@ class NsqdHttp(_Daemon):
         return _value(await self._ask("PUT", f"/config/{quote(option, safe='')}", body.encode()))
 
 
-def _value(answer: Answer) -> Any:
+def _value(response: ClientResponse) -> Any:
     try:
-        return json.loads(answer.body)
+        return json.loads(response.body)
     except ValueError:
-        return answer.body.decode("utf-8", "replace")
+        return response.body.decode("utf-8", "replace")
 
 
-class NsqlookupdHttp(_Daemon):
+class NsqlookupdHttp(_DaemonHttp):
     """An nsqlookupd's HTTP API."""
 
     async def topics(self) -> list[str]:
