@@ -17,12 +17,10 @@ from typing import Any, Self, TypeVar
 
 from nsquark import client
 from nsquark.client.addresses import Addresses
-from nsquark.client.config import Config
-from nsquark.client.consumer import DEFAULT_CONFIG
+from nsquark.client.config import DEFAULT_CONFIG, Config
 from nsquark.client.events import ConsumerStats, Drained, Event
 from nsquark.client.message import Discard, Message, Requeue
-from nsquark.client.pool import Mode
-from nsquark.client.producer import Body
+from nsquark.client.producer import Body, Mode
 from nsquark.errors import UsageError
 
 __all__ = ["Consumer", "Discard", "Message", "Producer", "Requeue"]

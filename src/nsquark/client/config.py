@@ -183,6 +183,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_body_size": (1, 1 << 30),
 }
 
+DEFAULT_CONFIG = Config()
+
 # How each option is read. Some are fields of Config, the rest is put together in `_Options.config`.
 _DURATIONS = {
     "dial_timeout", "read_timeout", "write_timeout", "lookupd_poll_interval", "lookupd_poll_timeout",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NewType, Self
 from nsquark.wire.message import Delivery
 
 if TYPE_CHECKING:
-    from .subscription import Subscription
+    from .consumer.subscription import Subscription
 
 MessageId = NewType("MessageId", bytes)
 

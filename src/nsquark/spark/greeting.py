@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from nsquark.client.addresses import join_address, split_address
-from nsquark.client.blocking_connection import BlockingConnection
+from nsquark.client.connection.blocking_connection import BlockingConnection
 from nsquark.errors import ConnectFailed, ProtocolError
 from nsquark.http import client_protocol
 

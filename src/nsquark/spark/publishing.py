@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from nsquark.client.blocking_connection import AuthSecretMissing, BlockingConnection, TlsNotOffered
+from nsquark.client.connection.blocking_connection import AuthSecretMissing, BlockingConnection, TlsNotOffered
 from nsquark.errors import DpubFailed, MpubFailed, NsquarkError, ProtocolError, PubFailed
 from nsquark.version import VERSION
 

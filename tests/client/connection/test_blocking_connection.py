@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from nsquark.client.blocking_connection import AuthSecretMissing, BlockingConnection, TlsNotOffered
+from nsquark.client.connection.blocking_connection import AuthSecretMissing, BlockingConnection, TlsNotOffered
 from nsquark.errors import BadTopic, ConnectionLost, PubFailed, UsageError
 from nsquark.wire.identify import IdentifyResponse
 from tests.client.scripted import IDENTIFIED, RESPONSE, Peer, ScriptedNsqd, client_context, frame, grant

@@ -262,10 +262,13 @@ async def test_a_server_that_takes_nothing_is_not_sent_more() -> None:
         nsqd.handlers["PUB"] = lambda peer: go_on.wait()
         producer = Producer(nsqd.address, config=config)
         futures = [asyncio.create_task(producer.publish("t", b"x" * (1 << 20))) for _ in range(60)]
-        (link,) = producer._links
-        await until(lambda: link.connection is not None and link.connection.write_resumed is not None)
-        assert link.connection is not None
-        assert link.connection.unanswered < 60
+        publisher = producer._publishers.only
+        assert publisher is not None
+        await until(
+            lambda: publisher.connection is not None and publisher.connection.write_resumed is not None
+        )
+        assert publisher.connection is not None
+        assert publisher.connection.unanswered < 60
         nsqd.handlers["PUB"] = lambda peer: peer.respond()
         go_on.set()
         (await nsqd.peer(subscribed=False)).respond()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 SETTLE = 0.25
 
 
-class Lane:
+class RdyShare:
     """A connection as RDY sees it."""
 
     __slots__ = ("in_flight", "last_message", "last_rdy", "max_rdy", "rdy", "settled_at", "settling")
@@ -49,7 +49,7 @@ class RdySharing:
     def __init__(
         self,
         max_in_flight: int,
-        send: Callable[[Lane, int], None],
+        send: Callable[[RdyShare, int], None],
         *,
         idle_timeout: float = 10.0,
         hold_timeout: float = 30.0,
@@ -57,7 +57,7 @@ class RdySharing:
     ) -> None:
         self.max_in_flight = max_in_flight
         self.mode = Mode.NORMAL
-        self.lanes: list[Lane] = []  # in the order they came
+        self.shares: list[RdyShare] = []  # in the order they came
         self.waiting = False  # somebody would get more if an answer or time made room
         self._send = send
         self._idle_timeout = idle_timeout
@@ -66,138 +66,140 @@ class RdySharing:
 
     # ---- what happens
 
-    def add(self, lane: Lane, now: float) -> None:
-        self.lanes.append(lane)
-        self.share(now)
+    def add(self, share: RdyShare, now: float) -> None:
+        self.shares.append(share)
+        self.distribute(now)
 
-    def retire(self, lane: Lane, now: float) -> None:
+    def retire(self, share: RdyShare, now: float) -> None:
         """It gets nothing more; what it has in flight still counts."""
-        lane.max_rdy = 0
-        self.share(now)
+        share.max_rdy = 0
+        self.distribute(now)
 
-    def remove(self, lane: Lane, now: float) -> None:
+    def remove(self, share: RdyShare, now: float) -> None:
         """Its connection is gone, and what was in flight there with it."""
-        if lane in self.lanes:
-            self.lanes.remove(lane)
-            self.share(now)
+        if share in self.shares:
+            self.shares.remove(share)
+            self.distribute(now)
 
     def change(self, max_in_flight: int, now: float) -> None:
         self.max_in_flight = max_in_flight
-        self.share(now)
+        self.distribute(now)
 
     def pause(self, now: float) -> None:
         self.mode = Mode.PAUSED
         self.waiting = False
-        for lane in self.lanes:
-            self._set(lane, 0, now)
+        for share in self.shares:
+            self._set(share, 0, now)
 
     def test(self, now: float) -> None:
         self.mode = Mode.TESTING
-        self.share(now)
+        self.distribute(now)
 
     def resume(self, now: float) -> None:
         self.mode = Mode.NORMAL
-        self.share(now)
+        self.distribute(now)
 
-    def message(self, lane: Lane, now: float) -> None:
+    def message(self, share: RdyShare, now: float) -> None:
         """Messages have come. Whoever was idle takes back what it had lent."""
-        was_idle = now - lane.last_message > self._idle_timeout
-        lane.last_message = now
+        was_idle = now - share.last_message > self._idle_timeout
+        share.last_message = now
         if was_idle and self.mode is Mode.NORMAL:
-            self.share(now)
+            self.distribute(now)
 
     def tick(self, now: float) -> None:
         """Once in each rdy_redistribute_interval: move on what is held too long, lend what is not used."""
-        if self.mode is Mode.PAUSED or not self.lanes:
+        if self.mode is Mode.PAUSED or not self.shares:
             return
         if self._scarce() and len(self._serving()) > 1:
-            for lane in self.lanes:
-                if lane.rdy and (self._is_idle(lane, now) or now - lane.last_rdy > self._hold_timeout):
-                    self._set(lane, 0, now)
-        self.share(now)
+            for share in self.shares:
+                if share.rdy and (self._is_idle(share, now) or now - share.last_rdy > self._hold_timeout):
+                    self._set(share, 0, now)
+        self.distribute(now)
 
     def next_wake(self, now: float) -> float | None:
-        """When to call `share` again if nothing else happens."""
-        times = [lane.settled_at for lane in self.lanes if lane.settled_at > now] if self.waiting else []
+        """When to call `distribute` again if nothing else happens."""
+        times = [share.settled_at for share in self.shares if share.settled_at > now] if self.waiting else []
         return min(times, default=None)
 
     def is_starved(self) -> bool:
         """Whether some connection has about all in flight that it may have: no more will come there."""
-        return any(lane.in_flight and lane.in_flight >= int(0.85 * lane.rdy) for lane in self.lanes)
+        return any(share.in_flight and share.in_flight >= int(0.85 * share.rdy) for share in self.shares)
 
     # ---- what follows
 
     def _scarce(self) -> bool:
         return self.mode is Mode.TESTING or len(self._serving()) > self.max_in_flight
 
-    def _serving(self) -> list[Lane]:
-        return [lane for lane in self.lanes if lane.max_rdy]
+    def _serving(self) -> list[RdyShare]:
+        return [share for share in self.shares if share.max_rdy]
 
-    def _is_idle(self, lane: Lane, now: float) -> bool:
-        return now - lane.last_message > self._idle_timeout
+    def _is_idle(self, share: RdyShare, now: float) -> bool:
+        return now - share.last_message > self._idle_timeout
 
-    def share(self, now: float) -> None:
+    def distribute(self, now: float) -> None:
         """Send every RDY that differs from what it should be, as far as there is room."""
         self.waiting = False
-        if self.mode is Mode.PAUSED or not self.lanes:
+        if self.mode is Mode.PAUSED or not self.shares:
             return
-        targets = self._tokens() if self._scarce() else self._shares(now)
-        for lane, target in targets.items():
-            if target < lane.rdy:
-                self._set(lane, target, now)
-        total = sum(lane.bound(now) for lane in self.lanes)
+        targets = self._tokens() if self._scarce() else self._even_shares(now)
+        for share, target in targets.items():
+            if target < share.rdy:
+                self._set(share, target, now)
+        total = sum(share.bound(now) for share in self.shares)
         # those with nothing come first: who has some can wait
-        for lane in sorted((lane for lane in targets if targets[lane] > lane.rdy), key=lambda lane: lane.rdy):
-            others = total - lane.bound(now)
-            room = min(targets[lane], self.max_in_flight - others)
-            if room > lane.rdy:
-                self._set(lane, room, now)
-                total = others + lane.bound(now)
-            if room < targets[lane]:
+        for share in sorted(
+            (share for share in targets if targets[share] > share.rdy), key=lambda share: share.rdy
+        ):
+            others = total - share.bound(now)
+            room = min(targets[share], self.max_in_flight - others)
+            if room > share.rdy:
+                self._set(share, room, now)
+                total = others + share.bound(now)
+            if room < targets[share]:
                 self.waiting = True
 
-    def _tokens(self) -> dict[Lane, int]:
+    def _tokens(self) -> dict[RdyShare, int]:
         """RDY 1 for as many as may be: whoever has it keeps it, then whoever went without longest."""
-        count = min(self.max_in_flight, 1 if self.mode is Mode.TESTING else len(self.lanes))
-        order = sorted(self._serving(), key=lambda lane: (not lane.rdy, lane.last_rdy))
-        targets = dict.fromkeys(self.lanes, 0)
-        targets.update((lane, 1) for lane in order[:count])
+        count = min(self.max_in_flight, 1 if self.mode is Mode.TESTING else len(self.shares))
+        order = sorted(self._serving(), key=lambda share: (not share.rdy, share.last_rdy))
+        targets = dict.fromkeys(self.shares, 0)
+        targets.update((share, 1) for share in order[:count])
         return targets
 
-    def _shares(self, now: float) -> dict[Lane, int]:
-        idle = [lane for lane in self.lanes if self._is_idle(lane, now)]
-        busy = [lane for lane in self.lanes if lane not in idle]
+    def _even_shares(self, now: float) -> dict[RdyShare, int]:
+        idle = [share for share in self.shares if self._is_idle(share, now)]
+        busy = [share for share in self.shares if share not in idle]
         if not busy or not idle:
-            return _spread(self.max_in_flight, self.lanes)
+            return _spread(self.max_in_flight, self.shares)
         targets = _spread(self.max_in_flight - len(idle), busy)
         # the idle keep 1 each, and what the busy may not take
         targets.update(_spread(self.max_in_flight - sum(targets.values()), idle))
         return targets
 
-    def _set(self, lane: Lane, rdy: int, now: float) -> None:
-        if rdy == lane.rdy:
+    def _set(self, share: RdyShare, rdy: int, now: float) -> None:
+        if rdy == share.rdy:
             return
-        if rdy < lane.rdy:
-            lane.settling = lane.bound(now)
-            lane.settled_at = now + self._settle
+        if rdy < share.rdy:
+            share.settling = share.bound(now)
+            share.settled_at = now + self._settle
         if rdy:
-            lane.last_rdy = now
-        lane.rdy = rdy
-        self._send(lane, rdy)
+            share.last_rdy = now
+        share.rdy = rdy
+        self._send(share, rdy)
 
 
-def _spread(total: int, lanes: Iterable[Lane]) -> dict[Lane, int]:
+def _spread(total: int, shares: Iterable[RdyShare]) -> dict[RdyShare, int]:
     """Even shares of the total, the remainder to the first, and nobody gets more than its `max_rdy`."""
-    targets: dict[Lane, int] = {}
-    rest = list(lanes)
+    targets: dict[RdyShare, int] = {}
+    rest = list(shares)
     while rest:
-        share, remainder = divmod(total, len(rest))
-        limited = [lane for lane in rest if lane.max_rdy <= share]
+        part, remainder = divmod(total, len(rest))
+        limited = [share for share in rest if share.max_rdy <= part]
         if not limited:
-            targets.update((lane, share + (place < remainder)) for place, lane in enumerate(rest))
+            targets.update((share, part + (place < remainder)) for place, share in enumerate(rest))
             break
-        for lane in limited:
-            targets[lane] = lane.max_rdy
-            total -= lane.max_rdy
-        rest = [lane for lane in rest if lane not in limited]
+        for share in limited:
+            targets[share] = share.max_rdy
+            total -= share.max_rdy
+        rest = [share for share in rest if share not in limited]
     return targets

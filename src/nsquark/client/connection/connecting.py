@@ -16,9 +16,9 @@ from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError
 from nsquark.wire import handshake as v2
 from nsquark.wire.message import Delivery
 
-from .addresses import split_address
-from .config import Config
-from .connection import NsqdConnection, Receiver
+from ..addresses import split_address
+from ..config import Config
+from .nsqd_connection import NsqdConnection, Receiver
 
 logger = logging.getLogger(__name__)
 

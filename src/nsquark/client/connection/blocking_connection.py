@@ -20,7 +20,7 @@ from nsquark.wire.handshake import AuthSecretMissing, TlsNotOffered
 from nsquark.wire.identify import IdentifyResponse
 from nsquark.wire.message import Delivery
 
-from .addresses import split_address
+from ..addresses import split_address
 
 __all__ = ["AuthSecretMissing", "BlockingConnection", "TlsNotOffered"]
 

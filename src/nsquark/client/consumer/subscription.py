@@ -1,6 +1,7 @@
-"""A consumer's connection to one nsqd: what is in flight on it, and the answers.
+"""A consumer's subscription at one nsqd: the messages in flight there, and their answers.
 
-All methods without `async` may be called from any thread; what they send leaves on the event loop.
+User code may call `finish`, `requeue`, `touch` and `settle` from any thread. Commands are sent on the event
+loop.
 """
 
 from __future__ import annotations
@@ -12,48 +13,50 @@ from typing import TYPE_CHECKING, Any
 
 from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError, TouchFailed, UsageError
 
-from .backoff import Signal
-from .config import milliseconds
-from .connect import connect
-from .connection import NsqdConnection
-from .events import AnswerExpired
-from .message import Discard, Message, Requeue
-from .rdy import Lane
+from ..backoff import Signal
+from ..config import milliseconds
+from ..connection import NsqdConnection, connect
+from ..events import AnswerExpired
+from ..message import Discard, Message, Requeue
+from .rdy import RdyShare
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .subscriptions import Subscriptions
 
 logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """Made by `subscribe`; until then it takes whatever comes and keeps it."""
+    """One SUB. `subscribe` connects and sends it."""
 
-    def __init__(self, engine: Engine, address: str) -> None:
+    def __init__(self, subscriptions: Subscriptions, address: str) -> None:
         self.address = address
-        self.topic = engine.topic
-        self.channel = engine.channel
-        self.lost = False  # no answer gets through any more
-        self.draining = False  # CLS was sent: close when nothing is in flight
+        self.topic = subscriptions.topic
+        self.channel = subscriptions.channel
+        self.lost = False  # no answer reaches nsqd any more
+        self.draining = False  # CLS was sent: close when no message is in flight
         self.error: Exception | None = None  # why it was lost
         self.gone = asyncio.Event()
-        self._msg_timeout = 60.0
-        self.abandoned = 0  # given back at the end, from the hands of whoever had taken them
-        self._closed_wait = False  # nsqd has answered CLS
-        self.ids: set[bytes] = set()  # of what is in flight
-        self.manual: set[bytes] = set()  # of messages whose handlers will not answer
-        self._touched: dict[bytes, float] = {}
-        self._expired: set[bytes] = set()
-        self._forgotten: set[bytes] = set()
-        self._engine = engine
-        self._thread = get_ident()
+        self.abandoned = 0  # messages that user code had taken and `close` has requeued
+        self.in_flight: set[bytes] = set()  # ids
+        self.manual: set[bytes] = set()  # ids of messages whose handlers have disabled the automatic answer
         self.loop = asyncio.get_running_loop()
-        self.lane = Lane(0, self.loop.time())
+        self.share = RdyShare(0, self.loop.time())
         self.connection: NsqdConnection[Message]
+        self._msg_timeout = 60.0
+        self._close_waited = False  # nsqd has answered CLS
+        self._touched: dict[bytes, float] = {}  # id: when
+        self._expired: set[bytes] = set()  # ids that nsqd has refused a TOUCH of
+        self._forgotten: set[bytes] = set()  # ids of messages that user code let go unanswered
+        self._subscriptions = subscriptions
+        self._config = subscriptions.config
+        self._counters = subscriptions.counters
+        self._flow = subscriptions.flow
+        self._thread = get_ident()
 
     async def subscribe(self) -> None:
         """Connect and SUB. Raises ConnectFailed or the ProtocolError by which nsqd refused."""
-        config = self._engine.config
+        config = self._config
         self.connection = await connect(self.address, config, Message, self)
         try:
             async with asyncio.timeout(config.read_timeout):
@@ -71,41 +74,43 @@ class Subscription:
             raise
         granted = self.connection.identify_response
         self._msg_timeout = granted.msg_timeout / 1000
-        self.lane = Lane(granted.max_rdy_count, self.loop.time())
-        if granted.max_rdy_count < self._engine.sharing.max_in_flight:
+        self.share = RdyShare(granted.max_rdy_count, self.loop.time())
+        max_in_flight = self._flow.sharing.max_in_flight
+        if granted.max_rdy_count < max_in_flight:
             logger.warning(
                 "%s takes RDY up to %d, max_in_flight is %d",
                 self.address,
                 granted.max_rdy_count,
-                self._engine.sharing.max_in_flight,
+                max_in_flight,
             )
 
-    # ---- the connection's side
+    # ---- the calls of the connection
 
     def messages_received(self, messages: list[Message]) -> None:
-        self.lane.in_flight += len(messages)
+        self.share.in_flight += len(messages)
         ids = [message.id for message in messages]
-        self.ids.update(ids)
+        self.in_flight.update(ids)
         if self._forgotten:
-            again = self._forgotten.intersection(ids)  # their time was up, so this is their only delivery
+            # nsqd delivers a forgotten message again once its time is up: it counts once.
+            again = self._forgotten.intersection(ids)
             self._forgotten -= again
-            self.lane.in_flight -= len(again)
-        self._engine.received(self, messages)
+            self.share.in_flight -= len(again)
+        self._subscriptions.received(self, messages)
 
     def answer_failed(self, error: ProtocolError) -> None:
         words = error.description.split(b" ", 2)
         if isinstance(error, TouchFailed) and len(words) > 1:
             self._expired.add(words[1])
         logger.warning("%s: %s", self.address, error)
-        self._engine.expired_answers += 1
-        self._engine.emit(AnswerExpired(self.address, error))
+        self._counters.expired_answers += 1
+        self._subscriptions.emit(AnswerExpired(self.address, error))
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         self.error = error
-        self.ids.clear()
-        self._engine.lost(self)
-        self.lane.in_flight = 0
+        self.in_flight.clear()
+        self._subscriptions.lost(self)
+        self.share.in_flight = 0
         self.gone.set()
 
     # ---- answers
@@ -119,19 +124,19 @@ class Subscription:
         return self._finish(message)
 
     def _finish(self, message: Message) -> bool:
-        engine = self._engine
         if self.lost:
-            engine.expired_answers += 1
+            self._counters.expired_answers += 1
             return False
-        if engine.backoff.level:
-            engine.signal(Signal.SUCCESS)  # its RDY goes before the FIN
+        flow = self._flow
+        if flow.backoff.level:
+            flow.signal(Signal.SUCCESS)  # its RDY goes before the FIN
         message_id = message.id
-        self.lane.in_flight -= 1
-        self.ids.discard(message_id)
+        self.share.in_flight -= 1
+        self.in_flight.discard(message_id)
         self.connection.send_fin(message_id)
-        engine.finished += 1
+        self._counters.finished += 1
         in_time = self.loop.time() - message.stamp < self._msg_timeout
-        if not in_time or self._touched or self._expired or self.draining or engine.sharing.waiting:
+        if not in_time or self._touched or self._expired or self.draining or flow.sharing.waiting:
             in_time = not self.is_expired(message)
             self._answered(message_id)
         return in_time
@@ -139,7 +144,7 @@ class Subscription:
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> bool:
         if message.answered:
             raise _answered_before(message)
-        config = self._engine.config
+        config = self._config
         if delay is None or delay == -1:
             delay = min(config.default_requeue_delay * message.attempts, config.max_requeue_delay)
         elif delay < 0:
@@ -150,22 +155,21 @@ class Subscription:
         return self._requeue(message, delay, backoff)
 
     def _requeue(self, message: Message, delay: float, backoff: bool) -> bool:
-        engine = self._engine
         if self.lost:
-            engine.expired_answers += 1
+            self._counters.expired_answers += 1
             return False
-        engine.signal(Signal.FAILURE if backoff else Signal.NEUTRAL)
-        self.lane.in_flight -= 1
+        self._flow.signal(Signal.FAILURE if backoff else Signal.NEUTRAL)
+        self.share.in_flight -= 1
         self.give_back(message.id, delay)
         in_time = not self.is_expired(message)
         self._answered(message.id)
         return in_time
 
     def give_back(self, message_id: bytes, delay: float = 0.0) -> None:
-        """REQ, and nothing else."""
-        self.ids.discard(message_id)
+        """Send REQ. The caller keeps the count of the messages in flight."""
+        self.in_flight.discard(message_id)
         self.connection.send(b"REQ %b %d\n" % (message_id, milliseconds(delay)))
-        self._engine.requeued += 1
+        self._counters.requeued += 1
 
     def touch(self, message: Message) -> bool:
         if message.answered:
@@ -179,7 +183,7 @@ class Subscription:
             return False
         self._touched[message.id] = self.loop.time()
         self.connection.send(b"TOUCH %b\n" % message.id)
-        self._engine.touched += 1
+        self._counters.touched += 1
         return True
 
     def _on_loop(self, call: Any, *arguments: Any) -> bool:
@@ -192,26 +196,26 @@ class Subscription:
         return True
 
     def _answered(self, message_id: bytes) -> None:
-        """What else an answer may bring about."""
+        """Forget the message, distribute the room that its answer has made, and close after the last one."""
         self._touched.pop(message_id, None)
         self._expired.discard(message_id)
-        if self._engine.sharing.waiting:
-            self._engine.share()
+        if self._flow.sharing.waiting:
+            self._flow.distribute()
         self.close_if_drained()
 
     def settle(self, message: Message, error: BaseException | None) -> bool:
-        """The automatic answer of `with message`; whether the error ends here."""
+        """Answer a message automatically, as `with message` and `run` do. True if the error ends here."""
         if not message.answered and not self._is_manual(message):
             if error is None:
                 message.finish()
             elif isinstance(error, Discard):
-                self._engine.discarded += 1
+                self._counters.discarded += 1
                 message.finish()
             elif isinstance(error, Requeue):
                 message.requeue(error.delay, backoff=error.backoff)
             elif isinstance(error, Exception):
                 message.requeue()
-            else:  # cancelled, interrupted: nobody's fault
+            else:  # cancelled or interrupted, which is no failure of the handler
                 message.requeue(0.0, backoff=False)
         return isinstance(error, Discard | Requeue)
 
@@ -222,8 +226,8 @@ class Subscription:
         return False
 
     def forgotten(self, message: Message) -> bool:
-        """A message was collected unanswered, in whatever thread. Whether that is worth a warning."""
-        if self.lost or message.id not in self.ids:
+        """A message was garbage collected unanswered, in any thread. True if that deserves a warning."""
+        if self.lost or message.id not in self.in_flight:
             return False
         try:
             self.loop.call_soon_threadsafe(self._forget, message.id, self.time_left(message))
@@ -232,7 +236,7 @@ class Subscription:
         return True
 
     def _forget(self, message_id: bytes, time_left: float) -> None:
-        """Nobody will answer this one: do not wait for it, and when its time is up do not count it."""
+        """Do not wait for a message that no code can answer, and stop counting it when its time is up."""
         self._forgotten.add(message_id)
         self.close_if_drained()
         self.loop.call_later(max(0.0, time_left), self._release, message_id)
@@ -240,8 +244,8 @@ class Subscription:
     def _release(self, message_id: bytes) -> None:
         if not self.lost and message_id in self._forgotten:
             self._forgotten.discard(message_id)
-            self.ids.discard(message_id)
-            self.lane.in_flight -= 1
+            self.in_flight.discard(message_id)
+            self.share.in_flight -= 1
             self._answered(message_id)
 
     # ---- time
@@ -259,26 +263,26 @@ class Subscription:
     # ---- the end
 
     def start_drain(self) -> None:
-        """CLS: nothing more comes; close when everything is answered."""
+        """Send CLS, so that nsqd sends no more messages. Close when all messages are answered."""
         if not self.draining and not self.lost:
             self.draining = True
-            # CLOSE_WAIT may never come if the connection dies first; nobody depends on it
+            # A connection that dies first brings no CLOSE_WAIT; `connection_lost` ends the drain then.
             self.connection.ask(b"CLS\n").add_done_callback(self._close_wait)
 
     def _close_wait(self, answer: asyncio.Future[bytes]) -> None:
         if not answer.cancelled() and answer.exception() is None:
-            self._closed_wait = True
+            self._close_waited = True
             self.close_if_drained()
 
     def close_if_drained(self) -> None:
-        if self.draining and self._closed_wait and not self.lost and not self.ids - self._forgotten:
+        if self.draining and self._close_waited and not self.lost and not self.in_flight - self._forgotten:
             self.close()
 
     def close(self) -> None:
-        """Give back what is unanswered, and close."""
+        """Requeue the unanswered messages, and close."""
         if self.lost:
             return
-        for message_id in list(self.ids):
+        for message_id in list(self.in_flight):
             self.give_back(message_id)
             self.abandoned += 1
         self.lost = True

@@ -17,8 +17,8 @@ from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 from nsquark.http.client import request
 from nsquark.http.client_protocol import BadStatus, nsq_headers
 
-from .addresses import Addresses
-from .config import Config
+from ..addresses import Addresses
+from ..config import Config
 
 _MAX_ANSWER = 64 << 20
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nsquark.errors import ConnectFailed, NsquarkError, ProtocolError
 
+from ..events import Connected, ConnectionRefused, DiscoveryFailed
 from .discovery import Discovery
-from .engine import Engine
-from .events import Connected, ConnectionRefused, DiscoveryFailed
 from .subscription import Subscription
+from .subscriptions import Subscriptions
 
 logger = logging.getLogger(__name__)
 
@@ -23,16 +23,16 @@ DiscoveryFilter = Callable[[Sequence[str]], Iterable[str]]
 _SLOW = 30.0  # seconds at least before trying again what was refused for good reason
 
 
-class Roster:
+class Connector:
     def __init__(
         self,
-        engine: Engine,
+        subscriptions: Subscriptions,
         direct: Iterable[str],
         discovery: Discovery | None,
         discovery_filter: DiscoveryFilter | None,
     ) -> None:
         self.discovery = discovery
-        self._engine = engine
+        self._subscriptions = subscriptions
         self._direct = list(direct)
         self._filter = discovery_filter
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -65,7 +65,7 @@ class Roster:
                 tried.add_done_callback(lambda done: done.exception())
 
     async def _keep(self, address: str, tried: asyncio.Future[None]) -> None:
-        delays: Iterator[float] = self._engine.config.reconnect.delays()
+        delays: Iterator[float] = self._subscriptions.config.reconnect.delays()
         while True:
             try:
                 subscription = await self._subscribe(address)
@@ -77,9 +77,9 @@ class Roster:
                 _settle(tried, error)
             else:
                 _settle(tried, None)
-                delays = self._engine.config.reconnect.delays()
+                delays = self._subscriptions.config.reconnect.delays()
                 await subscription.gone.wait()
-                if self._engine.closing:
+                if self._subscriptions.queue.closing:
                     return
                 delay = next(delays)
             await asyncio.sleep(delay)
@@ -97,24 +97,24 @@ class Roster:
             self.discovery.poll_soon()
 
     async def _subscribe(self, address: str) -> Subscription:
-        subscription = Subscription(self._engine, address)
+        subscription = Subscription(self._subscriptions, address)
         await subscription.subscribe()
         if subscription.lost:  # between the answer to SUB and now
             raise ConnectFailed(f"{address}: {subscription.error}")
-        if self._engine.closing:
+        if self._subscriptions.queue.closing:
             subscription.connection.close()
             raise ConnectFailed(f"{address}: the consumer is closing")
-        logger.info("%s: connected to %s/%s", address, self._engine.topic, self._engine.channel)
+        logger.info("%s: connected to %s/%s", address, self._subscriptions.topic, self._subscriptions.channel)
         self._open[address] = subscription
         self._missing.pop(address, None)
-        self._engine.joined(subscription)
-        self._engine.emit(Connected(address))
+        self._subscriptions.add(subscription)
+        self._subscriptions.emit(Connected(address))
         return subscription
 
     def _refused(self, address: str, error: NsquarkError, retry_in: float | None) -> None:
         logger.warning("no connection: %s", error)
-        self._engine.last_error = error
-        self._engine.emit(ConnectionRefused(address, error, retry_in))
+        self._subscriptions.counters.last_error = error
+        self._subscriptions.emit(ConnectionRefused(address, error, retry_in))
 
     # ---- discovery
 
@@ -124,8 +124,8 @@ class Roster:
             addresses, failed = await discovery.poll()
             for lookupd, error in failed.items():
                 logger.warning("nsqlookupd: %s", error)
-                self._engine.last_error = error
-                self._engine.emit(DiscoveryFailed(lookupd, error))
+                self._subscriptions.counters.last_error = error
+                self._subscriptions.emit(DiscoveryFailed(lookupd, error))
             all_failed = bool(failed) and len(failed) == len(discovery.urls)
             _settle(tried, ConnectFailed("; ".join(map(str, failed.values()))) if all_failed else None)
             if not all_failed:
@@ -147,7 +147,7 @@ class Roster:
         self._drop_missing(set(addresses))
 
     def _drop_missing(self, listed: set[str]) -> None:
-        limit = self._engine.config.drop_missing_after
+        limit = self._subscriptions.config.drop_missing_after
         self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
         for address in [each for each in self._tasks if each not in self._direct]:
             subscription = self._open.get(address)
@@ -157,7 +157,7 @@ class Roster:
             self._missing[address] = self._missing.get(address, 0) + 1
             if limit is not None and self._missing[address] >= limit and not subscription.draining:
                 logger.info("%s: not listed any more, leaving", address)
-                self._engine.leave(subscription)
+                self._subscriptions.leave(subscription)
 
     # ---- changes
 
@@ -179,7 +179,7 @@ class Roster:
             task.cancel()
         subscription = self._open.pop(address, None)
         if subscription is not None and not subscription.lost:
-            self._engine.leave(subscription)
+            self._subscriptions.leave(subscription)
 
     async def stop(self) -> None:
         """No new connections; those there are live on."""

@@ -10,7 +10,7 @@ import pytest
 
 from nsquark.client import Config, Consumer
 from nsquark.client.config import Reconnect
-from nsquark.client.discovery import Discovery, lookup_url, parse_producers
+from nsquark.client.consumer.discovery import Discovery, lookup_url, parse_producers
 from nsquark.client.events import DiscoveryFailed, Event
 from nsquark.errors import ConnectFailed, ConnectionLost, UsageError
 from tests.client.scripted import ScriptedNsqd

@@ -5,38 +5,38 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsquark.client.rdy import SETTLE, Lane, RdySharing
+from nsquark.client.consumer.rdy import SETTLE, RdyShare, RdySharing
 
 
 class Consumer:
     """A sharing, what it sent, and what may be in flight for it: nsqd's side of the bargain."""
 
-    def __init__(self, max_in_flight: int, lanes: int = 0, max_rdy: int = 2500) -> None:
+    def __init__(self, max_in_flight: int, shares: int = 0, max_rdy: int = 2500) -> None:
         self.now = 100.0
         self.sent: list[tuple[int, int]] = []
-        self.lanes: list[Lane] = []
-        self.told: dict[Lane, int] = {}
+        self.shares: list[RdyShare] = []
+        self.told: dict[RdyShare, int] = {}
         self.sharing = RdySharing(max_in_flight, self._send)
-        for _ in range(lanes):
+        for _ in range(shares):
             self.join(max_rdy)
 
-    def _send(self, lane: Lane, rdy: int) -> None:
-        self.sent.append((self.lanes.index(lane), rdy))
-        lowered = self.told.get(lane, 0) > rdy
-        self.told[lane] = rdy
-        assert 0 <= rdy <= lane.max_rdy
-        assert lowered or sum(each.rdy for each in self.sharing.lanes) <= self.sharing.max_in_flight
+    def _send(self, share: RdyShare, rdy: int) -> None:
+        self.sent.append((self.shares.index(share), rdy))
+        lowered = self.told.get(share, 0) > rdy
+        self.told[share] = rdy
+        assert 0 <= rdy <= share.max_rdy
+        assert lowered or sum(each.rdy for each in self.sharing.shares) <= self.sharing.max_in_flight
 
-    def join(self, max_rdy: int = 2500) -> Lane:
-        lane = Lane(max_rdy, self.now)
-        self.lanes.append(lane)
-        self.sharing.add(lane, self.now)
-        return lane
+    def join(self, max_rdy: int = 2500) -> RdyShare:
+        share = RdyShare(max_rdy, self.now)
+        self.shares.append(share)
+        self.sharing.add(share, self.now)
+        return share
 
     def settle(self) -> None:
         """Let lowered RDYs take effect."""
         self.wait(SETTLE + 0.001)
-        self.sharing.share(self.now)
+        self.sharing.distribute(self.now)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -46,17 +46,17 @@ class Consumer:
         self.sharing.tick(self.now)
 
     def message(self, number: int) -> None:
-        self.lanes[number].in_flight += 1
-        self.sharing.message(self.lanes[number], self.now)
+        self.shares[number].in_flight += 1
+        self.sharing.message(self.shares[number], self.now)
 
     def answer(self, number: int) -> None:
-        self.lanes[number].in_flight -= 1
+        self.shares[number].in_flight -= 1
         if self.sharing.waiting:
-            self.sharing.share(self.now)
+            self.sharing.distribute(self.now)
 
     @property
     def rdy(self) -> list[int]:
-        return [lane.rdy for lane in self.lanes]
+        return [share.rdy for share in self.shares]
 
     def take(self) -> list[tuple[int, int]]:
         sent, self.sent = self.sent, []
@@ -127,7 +127,7 @@ def test_an_equal_rdy_is_not_sent_again() -> None:
     consumer = Consumer(10, 2)
     consumer.settle()
     consumer.take()
-    consumer.sharing.share(consumer.now)
+    consumer.sharing.distribute(consumer.now)
     consumer.sharing.change(10, consumer.now)
     assert consumer.take() == []
 
@@ -142,7 +142,7 @@ def test_pause_and_resume() -> None:
 def test_what_a_lost_connection_had_goes_to_the_others() -> None:
     consumer = Consumer(10, 2)
     consumer.settle()
-    consumer.sharing.remove(consumer.lanes[0], consumer.now)
+    consumer.sharing.remove(consumer.shares[0], consumer.now)
     assert consumer.rdy == [5, 10]
 
 
@@ -151,7 +151,7 @@ def test_one_that_is_left_keeps_its_messages_counted() -> None:
     consumer.settle()
     consumer.message(0)
     consumer.message(0)
-    consumer.sharing.retire(consumer.lanes[0], consumer.now)
+    consumer.sharing.retire(consumer.shares[0], consumer.now)
     consumer.settle()
     assert consumer.rdy == [0, 2]
     consumer.answer(0)
@@ -232,7 +232,7 @@ def test_a_turn_is_over_when_its_message_is_answered() -> None:
 
 def test_the_token_of_a_lost_connection_moves_on() -> None:
     consumer = Consumer(1, 2)
-    consumer.sharing.remove(consumer.lanes[0], consumer.now)
+    consumer.sharing.remove(consumer.shares[0], consumer.now)
     assert consumer.rdy == [1, 1]  # the first is gone, whatever it was last told
 
 
@@ -264,14 +264,14 @@ def test_the_test_moves_on_when_its_connection_is_silent_or_lost() -> None:
     consumer.tick(11.0)
     consumer.settle()
     assert consumer.rdy == [int(number != holder) for number in range(2)]
-    consumer.sharing.remove(consumer.lanes[1 - holder], consumer.now)
-    assert consumer.lanes[holder].rdy == 1
+    consumer.sharing.remove(consumer.shares[1 - holder], consumer.now)
+    assert consumer.shares[holder].rdy == 1
 
 
 def test_a_connection_that_joins_while_nobody_has_the_test_gets_it() -> None:
     consumer = Consumer(5, 1)
     consumer.sharing.pause(consumer.now)
-    consumer.sharing.remove(consumer.lanes[0], consumer.now)
+    consumer.sharing.remove(consumer.shares[0], consumer.now)
     consumer.sharing.test(consumer.now)
     consumer.take()
     consumer.join()
@@ -296,21 +296,21 @@ class Nsqds:
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
-        self.ceiling: dict[Lane, int] = {}
-        self.under_way: dict[Lane, int] = {}  # sent, not yet received
+        self.ceiling: dict[RdyShare, int] = {}
+        self.under_way: dict[RdyShare, int] = {}  # sent, not yet received
 
-    def hear(self, lane: Lane) -> None:
+    def hear(self, share: RdyShare) -> None:
         """The nsqd gets the last RDY and fills it up."""
-        self.ceiling[lane] = lane.rdy
-        self.deliver(lane)
+        self.ceiling[share] = share.rdy
+        self.deliver(share)
 
-    def deliver(self, lane: Lane) -> None:
-        in_flight = lane.in_flight + self.under_way.get(lane, 0)
-        self.under_way[lane] = self.under_way.get(lane, 0) + max(0, self.ceiling.get(lane, 0) - in_flight)
+    def deliver(self, share: RdyShare) -> None:
+        in_flight = share.in_flight + self.under_way.get(share, 0)
+        self.under_way[share] = self.under_way.get(share, 0) + max(0, self.ceiling.get(share, 0) - in_flight)
 
-    def receive(self, lane: Lane) -> None:
-        for _ in range(self.under_way.pop(lane, 0)):
-            self.consumer.message(self.consumer.lanes.index(lane))
+    def receive(self, share: RdyShare) -> None:
+        for _ in range(self.under_way.pop(share, 0)):
+            self.consumer.message(self.consumer.shares.index(share))
 
 
 @given(st.data())
@@ -318,11 +318,11 @@ def test_never_is_more_in_flight_than_allowed_and_nobody_starves(data: st.DataOb
     consumer = Consumer(data.draw(st.integers(1, 12)))
     nsqds = Nsqds(consumer)
     for _ in range(data.draw(st.integers(1, 60))):
-        lanes = consumer.sharing.lanes
+        shares = consumer.sharing.shares
         step = data.draw(st.sampled_from(["join", "leave", "hear", "answer", "answer", "tick", "settle"]))
-        if step == "join" and len(lanes) < 6:
+        if step == "join" and len(shares) < 6:
             consumer.join(data.draw(st.sampled_from([1, 3, 2500])))
-        elif not lanes:
+        elif not shares:
             continue
         elif step == "tick":
             everybody_hears(nsqds)
@@ -331,30 +331,30 @@ def test_never_is_more_in_flight_than_allowed_and_nobody_starves(data: st.DataOb
             everybody_hears(nsqds)
             consumer.settle()
         else:
-            lane = data.draw(st.sampled_from(lanes))
+            share = data.draw(st.sampled_from(shares))
             if step == "leave":
-                lane.in_flight = 0
-                nsqds.under_way.pop(lane, None)
-                consumer.sharing.remove(lane, consumer.now)
+                share.in_flight = 0
+                nsqds.under_way.pop(share, None)
+                consumer.sharing.remove(share, consumer.now)
             elif step == "hear":
-                nsqds.hear(lane)
-            elif lane.in_flight:
-                consumer.answer(consumer.lanes.index(lane))
-                nsqds.deliver(lane)
-        in_flight = sum(lane.in_flight + nsqds.under_way.get(lane, 0) for lane in consumer.sharing.lanes)
+                nsqds.hear(share)
+            elif share.in_flight:
+                consumer.answer(consumer.shares.index(share))
+                nsqds.deliver(share)
+        in_flight = sum(share.in_flight + nsqds.under_way.get(share, 0) for share in consumer.sharing.shares)
         assert in_flight <= consumer.sharing.max_in_flight
     # when everything is answered, everything is shared out
-    for lane in consumer.sharing.lanes:
-        lane.in_flight = 0
+    for share in consumer.sharing.shares:
+        share.in_flight = 0
     consumer.settle()
-    room = sum(lane.max_rdy for lane in consumer.sharing.lanes)
-    assert sum(lane.rdy for lane in consumer.sharing.lanes) == min(room, consumer.sharing.max_in_flight)
-    if consumer.sharing.max_in_flight >= len(consumer.sharing.lanes):
-        assert all(lane.rdy for lane in consumer.sharing.lanes)
+    room = sum(share.max_rdy for share in consumer.sharing.shares)
+    assert sum(share.rdy for share in consumer.sharing.shares) == min(room, consumer.sharing.max_in_flight)
+    if consumer.sharing.max_in_flight >= len(consumer.sharing.shares):
+        assert all(share.rdy for share in consumer.sharing.shares)
 
 
 def everybody_hears(nsqds: Nsqds) -> None:
     """Within the time that `settle` allows, every nsqd has heard, and we have what it had sent."""
-    for lane in nsqds.consumer.sharing.lanes:
-        nsqds.receive(lane)
-        nsqds.ceiling[lane] = lane.rdy
+    for share in nsqds.consumer.sharing.shares:
+        nsqds.receive(share)
+        nsqds.ceiling[share] = share.rdy

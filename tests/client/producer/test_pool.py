@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nsquark.client.pool import EpsilonGreedy, HostPool, Pool, RoundRobin, make_pool
+from nsquark.client.producer.pool import EpsilonGreedy, HostPool, Pool, RoundRobin, make_pool
 from nsquark.errors import UsageError
 
 
@@ -27,9 +27,9 @@ def test_a_hostpool_leaves_out_who_failed_for_30_seconds_then_60() -> None:
     pool = HostPool(2)
     pool.pick(0.0).mark(False, 0.0)  # host 0
     assert picks(pool, 3, 30.0) == [1, 1, 1]
-    lease = pool.pick(30.1)
-    assert lease.host == 0
-    lease.mark(False, 30.1)  # dead already: its next try was set by the pick
+    picked = pool.pick(30.1)
+    assert picked.host == 0
+    picked.mark(False, 30.1)  # dead already: its next try was set by the pick
     assert picks(pool, 3, 90.0) == [1, 1, 1]
     again = pool.pick(90.2)
     assert again.host == 0
@@ -61,20 +61,20 @@ def test_when_all_are_dead_all_are_tried() -> None:
 
 def test_a_lease_counts_once() -> None:
     pool = HostPool(2)
-    lease = pool.pick(0.0)
-    lease.mark(True, 0.0)
-    lease.mark(False, 0.0)
+    picked = pool.pick(0.0)
+    picked.mark(True, 0.0)
+    picked.mark(False, 0.0)
     assert sorted(picks(pool, 2, 0.0)) == [0, 1]
 
 
 def test_epsilon_greedy_prefers_the_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsquark.client.pool.random", random.Random(1))
+    monkeypatch.setattr("nsquark.client.producer.pool.random", random.Random(1))
     pool = EpsilonGreedy(2)
     now, counts = 0.0, [0, 0]
     for _ in range(2000):
-        lease = pool.pick(now)
-        counts[lease.host] += 1
-        lease.mark(True, now + (0.0002 if lease.host == 0 else 0.002))  # less than a millisecond counts too
+        picked = pool.pick(now)
+        counts[picked.host] += 1
+        picked.mark(True, now + (0.0002 if picked.host == 0 else 0.002))  # less than a millisecond counts too
         now += 0.01
     assert counts[0] > 5 * counts[1]
     assert counts[1] > 20
@@ -91,9 +91,9 @@ def test_epsilon_greedy_does_not_pick_the_dead() -> None:
     pool = EpsilonGreedy(2)
     for _ in range(2):
         pool.pick(0.0).mark(True, 0.001)
-    while (lease := pool.pick(0.0)).host != 0:
+    while (picked := pool.pick(0.0)).host != 0:
         pass
-    lease.mark(False, 0.0)
+    picked.mark(False, 0.0)
     assert set(picks(pool, 50, 1.0)) == {1}
 
 

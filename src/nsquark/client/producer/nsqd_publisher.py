@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable
 
 from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError, PublishTimeout
 
-from .config import Config
-from .connect import connect
-from .connection import NsqdConnection
-from .events import Connected, ConnectionRefused, Disconnected, Event
-from .message import Message
+from ..config import Config
+from ..connection import NsqdConnection, connect
+from ..events import Connected, ConnectionRefused, Disconnected, Event
+from ..message import Message
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from nsquark.wire.frames import HEARTBEAT_DATA
 from nsquark.wire.identify import IdentifyResponse
 from nsquark.wire.message import Delivery
 
-from .addresses import split_address
+from ..addresses import split_address
+from ..config import Config
 from .command_writer import CommandWriter
-from .config import Config
 
 logger = logging.getLogger(__name__)
 

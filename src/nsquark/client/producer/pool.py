@@ -15,7 +15,7 @@ _BUCKETS = 120
 _BUCKET = 2.5  # seconds
 
 
-class Lease:
+class PickedHost:
     """A host that was picked. Say once how it went."""
 
     __slots__ = ("_marked", "_pool", "_since", "host")
@@ -33,7 +33,7 @@ class Lease:
 
 
 class Pool(Protocol):
-    def pick(self, now: float) -> Lease: ...
+    def pick(self, now: float) -> PickedHost: ...
 
     def marked(self, host: int, ok: bool, now: float, took: float) -> None: ...
 
@@ -45,9 +45,9 @@ class RoundRobin:
         self._hosts = hosts
         self._counter = 0
 
-    def pick(self, now: float) -> Lease:
+    def pick(self, now: float) -> PickedHost:
         self._counter += 1
-        return Lease(self, self._counter % self._hosts, now)
+        return PickedHost(self, self._counter % self._hosts, now)
 
     def marked(self, host: int, ok: bool, now: float, took: float) -> None:
         pass
@@ -57,8 +57,8 @@ class Random:
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
 
-    def pick(self, now: float) -> Lease:
-        return Lease(self, random.randrange(self._hosts), now)
+    def pick(self, now: float) -> PickedHost:
+        return PickedHost(self, random.randrange(self._hosts), now)
 
     def marked(self, host: int, ok: bool, now: float, took: float) -> None:
         pass
@@ -74,16 +74,16 @@ class HostPool:
         self._next_retry = [0.0] * hosts
         self._cursor = 0
 
-    def pick(self, now: float) -> Lease:
+    def pick(self, now: float) -> PickedHost:
         for step in range(self._hosts):
             host = (self._cursor + step) % self._hosts
             if self._may_try(host, now):
                 self._tried(host, now)
                 self._cursor = host + 1
-                return Lease(self, host, now)
+                return PickedHost(self, host, now)
         self._dead = [False] * self._hosts
         self._cursor = 0
-        return Lease(self, 0, now)
+        return PickedHost(self, 0, now)
 
     def _may_try(self, host: int, now: float) -> bool:
         return not self._dead[host] or now > self._next_retry[host]
@@ -146,7 +146,7 @@ class EpsilonGreedy(HostPool):
         self._epsilon = 0.3
         self._times: dict[int, _Times] = {}
 
-    def pick(self, now: float) -> Lease:
+    def pick(self, now: float) -> PickedHost:
         if random.random() < self._epsilon:
             self._epsilon = max(0.01, 0.9 * self._epsilon)
             return super().pick(now)
@@ -159,7 +159,7 @@ class EpsilonGreedy(HostPool):
             return super().pick(now)
         (host,) = random.choices(list(scores), list(scores.values()))
         self._tried(host, now)
-        return Lease(self, host, now)
+        return PickedHost(self, host, now)
 
     def marked(self, host: int, ok: bool, now: float, took: float) -> None:
         super().marked(host, ok, now, took)
