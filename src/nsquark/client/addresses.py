@@ -1,4 +1,4 @@
-"""The addresses a client connects to: `host:port`, `[v6]:port`, alone or several."""
+"""The addresses that a client connects to: `host:port` or `[v6]:port`, one or several."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def line(command: str, topic: str, *parameters: int) -> bytes:
 
 
 def body_bytes(body: Buffer, max_msg_size: int) -> bytes:
-    """The body, which does not change any more. Raises UsageError if NSQ would refuse it."""
+    """The body as bytes, which cannot change any more. Raises UsageError if NSQ would refuse it."""
     if type(body) is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
             raise UsageError(f"a body is bytes, not {type(body).__name__}")

@@ -14,7 +14,7 @@ _INT32 = 1 << 31
 
 @dataclass(slots=True)
 class Identify:
-    """What a client says of itself. Times are in milliseconds, as on the wire; 0 means absent."""
+    """The document of a client's IDENTIFY. Times are in milliseconds, as on the wire; 0 means absent."""
 
     client_id: str = ""
     hostname: str = ""

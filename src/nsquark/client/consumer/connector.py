@@ -1,7 +1,8 @@
-"""Which nsqds a consumer is connected to: those it was told, always; those a lookupd lists, while they live.
+"""Keeps a consumer connected to its nsqds: those given by address, and those that an nsqlookupd lists.
 
-One task per address. A direct nsqd that is lost is dialled again, each time later; a discovered one when a
-lookupd lists it, which is asked at once.
+There is one task per address. When the connection to a given nsqd is lost, its task dials again, each time
+after a longer delay. When the connection to a listed nsqd is lost, its task ends and the nsqlookupds are
+asked at once; an nsqd that is still listed gets a new task.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from .subscriptions import Subscriptions
 logger = logging.getLogger(__name__)
 
 DiscoveryFilter = Callable[[Sequence[str]], Iterable[str]]
-_SLOW = 30.0  # seconds at least before trying again what was refused for good reason
+_SLOW = 30.0  # seconds at least before the next attempt at an nsqd that refused the client
 
 
 class Connector:
+    """The addresses of a consumer's nsqds, each with the task that connects to it."""
+
     def __init__(
         self,
         subscriptions: Subscriptions,
@@ -37,11 +40,14 @@ class Connector:
         self._filter = discovery_filter
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._open: dict[str, Subscription] = {}
-        self._missing: dict[str, int] = {}  # how many polls have not listed an open connection
+        self._missing: dict[str, int] = {}  # how many polls in a row have not listed an open connection
         self._poller: asyncio.Task[None] | None = None
 
     async def start(self, fail_fast: bool) -> None:
-        """Begin to connect. With `fail_fast`, raise what went wrong if nothing could be reached."""
+        """Begin to connect. With `fail_fast`, wait for the first attempts.
+
+        Raises the error of an nsqd that refused the client, or ConnectFailed if no daemon was reached.
+        """
         first: list[asyncio.Future[None]] = []
         for address in self._direct:
             tried = asyncio.get_running_loop().create_future()
@@ -55,7 +61,7 @@ class Connector:
             await asyncio.wait(first)
             errors = [tried.exception() for tried in first]
             for error in errors:
-                # refused by name or right: not even one of them is as it should be
+                # A single refusal (a wrong name, no permission) is an error; an unreachable nsqd is not.
                 if isinstance(error, ProtocolError) or getattr(error, "permanent", False):
                     raise error  # type: ignore[misc]
             if all(errors):
@@ -182,7 +188,7 @@ class Connector:
             self._subscriptions.leave(subscription)
 
     async def stop(self) -> None:
-        """No new connections; those there are live on."""
+        """Make no more connections. Those that are open stay open."""
         tasks = [*self._tasks.values(), *([self._poller] if self._poller is not None else [])]
         for task in tasks:
             task.cancel()

@@ -1,7 +1,7 @@
-"""Which nsqds have a topic: asking every nsqlookupd, and putting together what they say.
+"""Which nsqds have a topic: every nsqlookupd is asked, and the answers are united.
 
-The lookupds know nothing of each other, so all are asked, at the same time, and their answers are united. One
-that cannot be asked changes nothing: what it said last still holds.
+The nsqlookupds know nothing of each other, so all are asked, at the same time. For one that cannot be asked,
+its previous answer still holds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def lookup_url(lookupd: str, topic: str) -> str:
 
 
 def parse_producers(body: bytes, bare: bool) -> list[str]:
-    """The addresses in an answer; unless `bare` it is in the envelope of NSQ before 1.0."""
+    """The addresses in an answer. Unless `bare`, the answer has the envelope of NSQ before 1.0."""
     try:
         document = json.loads(body or b"{}")
         if not bare and "producers" not in document:
@@ -55,7 +55,7 @@ def parse_producers(body: bytes, bare: bool) -> list[str]:
 
 
 async def lookup(url: str, config: Config) -> list[str]:
-    """What one nsqlookupd says. A topic that it does not know has no nsqds."""
+    """The answer of one nsqlookupd. A topic that it does not know has no nsqds."""
     headers = nsq_headers(config.auth_secret if config.lookupd_authorization else None)
     tls = config.ssl_context() if url.startswith("https:") else None
     answer = await request(
@@ -70,7 +70,7 @@ async def lookup(url: str, config: Config) -> list[str]:
 
 
 class Discovery:
-    """Asks the lookupds of one consumer, and remembers what each said last."""
+    """Asks the nsqlookupds of one consumer, and keeps the last answer of each."""
 
     def __init__(self, lookupds: Addresses, topic: str, config: Config) -> None:
         self._topic = topic
@@ -78,7 +78,7 @@ class Discovery:
         self._said: dict[str, list[str]] = {}  # by URL
         self._again = asyncio.Event()
         self.last_answer: float | None = None
-        self.urls: dict[str, str] = {}  # URL: as it was given
+        self.urls: dict[str, str] = {}  # URL: the address as the caller gave it
         for lookupd in (lookupds,) if isinstance(lookupds, str) else lookupds:
             self.add(lookupd)
 
@@ -97,7 +97,7 @@ class Discovery:
         self._said.pop(url, None)
 
     async def poll(self) -> tuple[list[str], dict[str, Exception]]:
-        """All addresses known now, and the lookupds that could not be asked."""
+        """All addresses known now, and the errors of the nsqlookupds that could not be asked."""
         self._again.clear()
         urls = list(self.urls)
         answers = await asyncio.gather(*(lookup(url, self._config) for url in urls), return_exceptions=True)
@@ -113,11 +113,11 @@ class Discovery:
         return united(self._said[url] for url in urls if url in self._said), failed
 
     def poll_soon(self) -> None:
-        """Do not wait for the next period. Any number of these before the next poll are one."""
+        """Poll at once instead of after the period. Several calls before the next poll count as one."""
         self._again.set()
 
     async def wait(self, first: bool) -> None:
-        """Until the next poll is due. The first period is longer by up to its jitter, all a little uneven."""
+        """Return when the next poll is due. Jitter lengthens the first period, and later ones a little."""
         interval, jitter = self._config.lookupd_poll_interval, self._config.lookupd_poll_jitter
         delay = interval * (1 + random.random() * jitter * (1.0 if first else 0.1))
         try:

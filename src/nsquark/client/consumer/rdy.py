@@ -1,12 +1,14 @@
 """How RDY is shared over the connections of a consumer. No sockets, no timers: time is an argument.
 
-The one rule: what may be in flight never adds up to more than `max_in_flight`. RDY alone does not say what
-may be in flight: a connection whose RDY was lowered still has what it had, and for a moment may have more on
-its way. So each connection is counted with its `bound`, and a share grows only into what no bound covers.
+The one rule: over all connections, at most `max_in_flight` messages are in flight. RDY alone does not bound
+them: a connection whose RDY was lowered keeps the messages it has, and nsqd may have sent more before it
+read the lower RDY. So each connection counts with its `bound`, and a share grows only into the room that the
+bounds leave.
 
-Up to `max_in_flight` connections share it evenly, the remainder spread; one that has been silent for
-`idle_timeout` keeps 1 and lends the rest to those that are busy, until its next message. With more
-connections than that, RDY 1 goes round. While the consumer backs off, one connection has RDY 1 at most.
+Up to `max_in_flight` connections share it evenly, and the remainder is spread. A connection that has been
+silent for `idle_timeout` keeps 1 and lends the rest to the busy ones, until its next message. With more
+connections than `max_in_flight`, RDY 1 is passed round. While the consumer backs off, at most one connection
+has RDY, which is 1.
 """
 
 from __future__ import annotations
@@ -14,37 +16,37 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 
-# How long after RDY was lowered messages may still come that were sent before nsqd had heard of it.
+# Seconds after lowering RDY in which messages may come that nsqd sent before it read the lower RDY.
 SETTLE = 0.25
 
 
 class RdyShare:
-    """A connection as RDY sees it."""
+    """One connection's share of `max_in_flight`, and what decides it."""
 
     __slots__ = ("in_flight", "last_message", "last_rdy", "max_rdy", "rdy", "settled_at", "settling")
 
     def __init__(self, max_rdy: int, now: float) -> None:
         self.max_rdy = max_rdy
-        self.rdy = 0  # as sent last
+        self.rdy = 0  # the RDY that was sent last
         self.in_flight = 0
         self.last_message = now
-        self.last_rdy = float("-inf")  # when it was last given any
-        self.settling = 0
+        self.last_rdy = float("-inf")  # when it last got RDY
+        self.settling = 0  # the bound before RDY was lowered, which holds until `settled_at`
         self.settled_at = now
 
     def bound(self, now: float) -> int:
-        """The most that may be in flight here."""
+        """The most messages that may be in flight on this connection."""
         return max(self.rdy, self.in_flight, self.settling if now < self.settled_at else 0)
 
 
 class Mode(enum.Enum):
     NORMAL = enum.auto()
-    PAUSED = enum.auto()  # nobody gets anything
+    PAUSED = enum.auto()  # no connection gets RDY
     TESTING = enum.auto()  # one connection gets one message
 
 
 class RdySharing:
-    """Decides, and calls `send` with each RDY that is to be sent, the lower ones first."""
+    """Decides the RDY of each connection, and calls `send` with each that changes, lowered ones first."""
 
     def __init__(
         self,
@@ -57,26 +59,26 @@ class RdySharing:
     ) -> None:
         self.max_in_flight = max_in_flight
         self.mode = Mode.NORMAL
-        self.shares: list[RdyShare] = []  # in the order they came
-        self.waiting = False  # somebody would get more if an answer or time made room
+        self.shares: list[RdyShare] = []  # in the order in which the connections came
+        self.waiting = False  # a connection would get more if an answer or time made room
         self._send = send
         self._idle_timeout = idle_timeout
         self._hold_timeout = hold_timeout
         self._settle = settle
 
-    # ---- what happens
+    # ---- events
 
     def add(self, share: RdyShare, now: float) -> None:
         self.shares.append(share)
         self.distribute(now)
 
     def retire(self, share: RdyShare, now: float) -> None:
-        """It gets nothing more; what it has in flight still counts."""
+        """Give this connection no more RDY. Its messages in flight still count."""
         share.max_rdy = 0
         self.distribute(now)
 
     def remove(self, share: RdyShare, now: float) -> None:
-        """Its connection is gone, and what was in flight there with it."""
+        """The connection is gone, and its messages in flight with it."""
         if share in self.shares:
             self.shares.remove(share)
             self.distribute(now)
@@ -100,14 +102,14 @@ class RdySharing:
         self.distribute(now)
 
     def message(self, share: RdyShare, now: float) -> None:
-        """Messages have come. Whoever was idle takes back what it had lent."""
+        """Messages have come. A connection that was idle takes back the RDY that it had lent."""
         was_idle = now - share.last_message > self._idle_timeout
         share.last_message = now
         if was_idle and self.mode is Mode.NORMAL:
             self.distribute(now)
 
     def tick(self, now: float) -> None:
-        """Once in each rdy_redistribute_interval: move on what is held too long, lend what is not used."""
+        """Call this every `rdy_redistribute_interval`: take RDY from connections that hold or waste it."""
         if self.mode is Mode.PAUSED or not self.shares:
             return
         if self._scarce() and len(self._serving()) > 1:
@@ -122,10 +124,10 @@ class RdySharing:
         return min(times, default=None)
 
     def is_starved(self) -> bool:
-        """Whether some connection has about all in flight that it may have: no more will come there."""
+        """Whether some connection has nearly as many messages in flight as its RDY: no more come there."""
         return any(share.in_flight and share.in_flight >= int(0.85 * share.rdy) for share in self.shares)
 
-    # ---- what follows
+    # ---- decisions
 
     def _scarce(self) -> bool:
         return self.mode is Mode.TESTING or len(self._serving()) > self.max_in_flight
@@ -137,7 +139,7 @@ class RdySharing:
         return now - share.last_message > self._idle_timeout
 
     def distribute(self, now: float) -> None:
-        """Send every RDY that differs from what it should be, as far as there is room."""
+        """Send every RDY that differs from its target, as far as `max_in_flight` leaves room."""
         self.waiting = False
         if self.mode is Mode.PAUSED or not self.shares:
             return
@@ -146,10 +148,9 @@ class RdySharing:
             if target < share.rdy:
                 self._set(share, target, now)
         total = sum(share.bound(now) for share in self.shares)
-        # those with nothing come first: who has some can wait
-        for share in sorted(
-            (share for share in targets if targets[share] > share.rdy), key=lambda share: share.rdy
-        ):
+        growing = [share for share in targets if targets[share] > share.rdy]
+        # A connection without RDY comes first; one that has some can wait.
+        for share in sorted(growing, key=lambda share: share.rdy):
             others = total - share.bound(now)
             room = min(targets[share], self.max_in_flight - others)
             if room > share.rdy:
@@ -159,7 +160,7 @@ class RdySharing:
                 self.waiting = True
 
     def _tokens(self) -> dict[RdyShare, int]:
-        """RDY 1 for as many as may be: whoever has it keeps it, then whoever went without longest."""
+        """RDY 1 for as many connections as allowed: those that have it, then those without it longest."""
         count = min(self.max_in_flight, 1 if self.mode is Mode.TESTING else len(self.shares))
         order = sorted(self._serving(), key=lambda share: (not share.rdy, share.last_rdy))
         targets = dict.fromkeys(self.shares, 0)
@@ -172,7 +173,7 @@ class RdySharing:
         if not busy or not idle:
             return _spread(self.max_in_flight, self.shares)
         targets = _spread(self.max_in_flight - len(idle), busy)
-        # the idle keep 1 each, and what the busy may not take
+        # The idle ones keep 1 each, and what the `max_rdy` of the busy ones leaves.
         targets.update(_spread(self.max_in_flight - sum(targets.values()), idle))
         return targets
 
@@ -189,7 +190,7 @@ class RdySharing:
 
 
 def _spread(total: int, shares: Iterable[RdyShare]) -> dict[RdyShare, int]:
-    """Even shares of the total, the remainder to the first, and nobody gets more than its `max_rdy`."""
+    """Even shares of the total. The first get the remainder, and none gets more than its `max_rdy`."""
     targets: dict[RdyShare, int] = {}
     rest = list(shares)
     while rest:

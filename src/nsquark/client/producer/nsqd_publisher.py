@@ -1,4 +1,4 @@
-"""A producer's connection to one nsqd: made at the first use, and made anew whenever it is lost."""
+"""Publishing to one nsqd: its connection, made at the first use and after every loss, and deadlines."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ logger = logging.getLogger(__name__)
 
 
 class NsqdPublisher:
+    """One nsqd of a producer."""
+
     def __init__(self, address: str, config: Config, emit: Callable[[Event], None]) -> None:
         self.address = address
         self.connection: NsqdConnection[Message] | None = None
         self._config = config
         self._emit = emit
         self._closed = False
-        self._keeper: asyncio.Task[None] | None = None
-        self._news: asyncio.Future[None] | None = None  # of the attempt under way
+        self._connecting: asyncio.Task[None] | None = None
+        self._attempt: asyncio.Future[None] | None = None  # done when the attempt to connect has ended
         self._lost: asyncio.Event = asyncio.Event()
         self._failure: ConnectFailed | None = None  # of the last attempt
         self._deadlines: deque[tuple[float, asyncio.Future[bytes]]] = deque()
@@ -37,25 +39,25 @@ class NsqdPublisher:
     async def connected(self, patient: bool) -> NsqdConnection[Message]:
         """The connection, once there is one.
 
-        Raises ConnectFailed when we are refused; and when an attempt fails, unless `patient`.
+        Raises ConnectFailed when nsqd refuses the client, and, unless `patient`, when an attempt fails.
         """
-        # after an error the connection is there for a moment and takes nothing any more
+        # After an error of nsqd the connection exists for a moment, closed for commands.
         while self.connection is None or not self.connection.open:
             if self._closed:
                 raise ConnectFailed(f"{self.address}: the producer was closed", permanent=True)
-            if self._keeper is None or self._keeper.done():
+            if self._connecting is None or self._connecting.done():
                 self._failure = None
-                self._news = asyncio.get_running_loop().create_future()
-                self._keeper = asyncio.create_task(self._keep(), name=f"nsqd {self.address}")
+                self._attempt = asyncio.get_running_loop().create_future()
+                self._connecting = asyncio.create_task(self._keep_connected(), name=f"nsqd {self.address}")
             elif self._failure is not None and not patient:
-                raise ConnectFailed(str(self._failure))  # it waits for its next attempt
-            assert self._news is not None
-            await asyncio.shield(self._news)
+                raise ConnectFailed(str(self._failure))  # the task waits for its next attempt
+            assert self._attempt is not None
+            await asyncio.shield(self._attempt)
             if self._failure is not None and (self._failure.permanent or not patient):
                 raise ConnectFailed(str(self._failure), permanent=self._failure.permanent)
         return self.connection
 
-    async def _keep(self) -> None:
+    async def _keep_connected(self) -> None:
         delays = self._config.reconnect.delays()
         while True:
             try:
@@ -68,7 +70,7 @@ class NsqdPublisher:
                 delay = None if error.permanent else next(delays)
                 logger.warning("no connection: %s", error)
                 self._emit(ConnectionRefused(self.address, error, delay))
-                self._tell()
+                self._attempt_ended()
                 if delay is None:
                     return  # the next publish tries again
                 await asyncio.sleep(delay)
@@ -77,17 +79,19 @@ class NsqdPublisher:
                 self.connection = connection
                 delays = self._config.reconnect.delays()
                 self._emit(Connected(self.address))
-                self._tell()
+                self._attempt_ended()
                 await self._lost.wait()
-                await asyncio.sleep(next(delays) / 10)  # it may be back at once, but no hot loop
+                await asyncio.sleep(
+                    next(delays) / 10
+                )  # nsqd may be back at once; without this, a broken one is dialled in a loop
 
-    def _tell(self) -> None:
-        """Whoever waits for the outcome of an attempt."""
-        news, self._news = self._news, asyncio.get_running_loop().create_future()
-        if news is not None and not news.done():
-            news.set_result(None)
+    def _attempt_ended(self) -> None:
+        """Wake the callers of `connected` up."""
+        attempt, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
+        if attempt is not None and not attempt.done():
+            attempt.set_result(None)
 
-    # ---- the connection's side
+    # ---- the calls of the connection
 
     def messages_received(self, messages: list[Message]) -> None:
         for message in messages:
@@ -110,7 +114,7 @@ class NsqdPublisher:
     def ask(
         self, connection: NsqdConnection[Message], command: Iterable[bytes], size: int, deadline: float
     ) -> asyncio.Future[bytes]:
-        """Send a command; its future fails at the deadline if there is no answer."""
+        """Send a command. Its future fails at the deadline if nsqd has not answered."""
         waiter = connection.ask_in_pieces(command, size)
         deadlines = self._deadlines
         while deadlines and deadlines[0][1].done():  # answers come in order
@@ -140,7 +144,7 @@ class NsqdPublisher:
             self._arm(min(deadline for deadline, _ in self._deadlines))
 
     async def room(self, connection: NsqdConnection[Message], max_pending: int) -> None:
-        """Until fewer than `max_pending` answers are awaited, and the other side takes what is sent."""
+        """Return when fewer than `max_pending` commands are unanswered and nsqd reads what is sent."""
         while connection.open:
             resumed = connection.write_resumed
             if resumed is not None:
@@ -167,10 +171,10 @@ class NsqdPublisher:
         if self._timer is not None:
             self._timer.cancel()
         connection = self.connection
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-        self._tell()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        self._attempt_ended()
         if connection is not None:
             connection.close()
             try:

@@ -16,7 +16,7 @@ _BUCKET = 2.5  # seconds
 
 
 class PickedHost:
-    """A host that was picked. Say once how it went."""
+    """A host that a pool has picked. `mark` tells the pool the outcome, once."""
 
     __slots__ = ("_marked", "_pool", "_since", "host")
 
@@ -39,7 +39,7 @@ class Pool(Protocol):
 
 
 class RoundRobin:
-    """In turn, the second first, whatever happens to them."""
+    """All hosts in turn, beginning with the second, whether they fail or not."""
 
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
@@ -65,7 +65,7 @@ class Random:
 
 
 class HostPool:
-    """In turn, without those that failed; these are tried again after a time that doubles."""
+    """All hosts in turn, without those that failed. A failed one is tried again; the delay doubles."""
 
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
@@ -102,8 +102,8 @@ class HostPool:
             self._next_retry[host] = now + _FIRST_RETRY
 
 
-class _Times:
-    """How long a host took to answer, over five minutes; what is recent weighs more."""
+class _AnswerTimes:
+    """How long a host took to answer in the last five minutes. Recent answers weigh more."""
 
     __slots__ = ("_bucket", "_counts", "_sums")
 
@@ -139,12 +139,12 @@ class _Times:
 
 
 class EpsilonGreedy(HostPool):
-    """Mostly the fast ones; now and then any, to learn."""
+    """Mostly the fast hosts, and now and then any host, to measure it."""
 
     def __init__(self, hosts: int) -> None:
         super().__init__(hosts)
         self._epsilon = 0.3
-        self._times: dict[int, _Times] = {}
+        self._times: dict[int, _AnswerTimes] = {}
 
     def pick(self, now: float) -> PickedHost:
         if random.random() < self._epsilon:
@@ -164,7 +164,7 @@ class EpsilonGreedy(HostPool):
     def marked(self, host: int, ok: bool, now: float, took: float) -> None:
         super().marked(host, ok, now, took)
         if ok:
-            self._times.setdefault(host, _Times(now)).add(took, now)
+            self._times.setdefault(host, _AnswerTimes(now)).add(took, now)
 
 
 _POOLS: dict[str, type[RoundRobin] | type[HostPool] | type[Random]] = {
@@ -176,7 +176,7 @@ _POOLS: dict[str, type[RoundRobin] | type[HostPool] | type[Random]] = {
 
 
 def make_pool(mode: Mode, hosts: int) -> Pool | None:
-    """None for `all`, which has nothing to choose."""
+    """The pool of a mode; None for `all`, which needs no choice."""
     if mode == "all":
         return None
     if mode not in _POOLS:
