@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "listeners": {"addresses", "flags", "gotext"},
     "process": set(),
     "kernel": {"errors"},
-    "http": {"gotext", "loopback", "errors", "version"},
+    "http": {"addresses", "gotext", "loopback", "errors", "version"},
     "debug": {"http", "gotext", "errors"},
     "wire": {"kernel", "names", "errors"},
     "log": {"kernel", "errors"},

@@ -2,11 +2,11 @@
 
 Each client runs in a process of its own, in turn, round after round, so that a busy machine is busy for all.
 Measured is from the first message to the last answer; connecting and starting Python are not. Publishers keep
-a number of publishes under way: who has so many waits for the oldest before the next. The median of the
-rounds counts. For large batches there is also what no client can go beyond: nsqload, which is C and sends the
+a number of publishes under way and wait for the oldest before they send the next. The median of the rounds
+counts. For large batches there is also what no client can go beyond: nsqload, which is C and sends the
 same bytes again and again, to the same nsqd, with as many unanswered. The others are looked for in this
-Python and in the one of `--others` (a virtual environment with what bench/client/requirements.txt names); who
-is not there is left out, and said.
+Python and in the one of `--others` (a virtual environment with what bench/client/requirements.txt names); a
+client that is not installed is left out, with a message.
 """
 
 import argparse

@@ -38,7 +38,7 @@ class Workload:
 
     @property
     def window(self) -> int:
-        """How many publishes may be under way: who has so many waits for the oldest before the next."""
+        """How many publishes may be under way; then a client waits for the oldest before the next."""
         return max(WINDOW // self.batch, 1)
 
 
@@ -67,7 +67,7 @@ def main(measure: Callable[[Workload], tuple[float, float]]) -> None:
 
 
 def run_loop(coroutine: Coroutine[object, object, tuple[float, float]]) -> tuple[float, float]:
-    """On uvloop, for everybody who can."""
+    """Run on uvloop, if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,8 +1,8 @@
 """The client library for code without an event loop: scripts, notebooks, threads.
 
 `Producer` and `Consumer` are those of `nsquark` with plain methods. They may be used from any thread; the
-work is done by one event loop in a thread of its own, which a forked child gets anew. (What was open before
-the fork belongs to the parent: make new ones in the child.)
+work is done by one event loop in a thread of its own; a forked child has another. Producers and consumers of
+before the fork belong to the parent: make new ones in the child.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from typing import Any, Self, TypeVar
 
 from nsquark import client
 from nsquark.client.addresses import Addresses
-from nsquark.client.config import Config
-from nsquark.client.consumer import DEFAULT_CONFIG
+from nsquark.client.config import DEFAULT_CONFIG, Config
 from nsquark.client.events import ConsumerStats, Drained, Event
 from nsquark.client.message import Discard, Message, Requeue
-from nsquark.client.pool import Mode
-from nsquark.client.producer import Body
+from nsquark.client.producer import Body, Mode
 from nsquark.errors import UsageError
 
 __all__ = ["Consumer", "Discard", "Message", "Producer", "Requeue"]
@@ -31,7 +29,7 @@ T = TypeVar("T")
 _AT_ONCE = 64  # messages fetched from the loop's thread in one go
 
 
-class _Loop:
+class _LoopThread:
     """An event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
@@ -49,7 +47,7 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(coroutine, self.get())
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it there, and wait here. Interrupted (Ctrl-C), it is cancelled there."""
+        """Run a coroutine in the loop's thread and wait for it. An interrupt (Ctrl-C) cancels it."""
         future = self.submit(coroutine)
         try:
             return future.result()
@@ -58,19 +56,19 @@ class _Loop:
             raise
 
 
-_loop = _Loop()
+_loop = _LoopThread()
 
 
 def _forked() -> None:
     global _loop
-    _loop = _Loop()
+    _loop = _LoopThread()
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
-class _Face:
-    """Belongs to the process that made it."""
+class _ProcessBound:
+    """Runs coroutines in the loop's thread, and only in the process that made this object."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -82,7 +80,7 @@ class _Face:
         return _loop.call(coroutine)
 
 
-class Producer(_Face):
+class Producer(_ProcessBound):
     """`nsquark.Producer` with plain methods: `with Producer("127.0.0.1:4150") as producer: …`"""
 
     def __init__(
@@ -122,7 +120,7 @@ class Producer(_Face):
         self._call(self._producer.publish_many(topic, bodies, timeout=timeout, retries=retries, split=split))
 
     def publish_nowait(self, topic: str, body: Body) -> Future[None]:
-        """Without waiting: the future (of concurrent.futures) is done when nsqd has stored it."""
+        """Publish without waiting. The future (of concurrent.futures) is done when nsqd has stored it."""
         return _loop.submit(self._producer.publish(topic, body))
 
     def ping(self, timeout: float = 10.0) -> None:
@@ -143,7 +141,7 @@ class Producer(_Face):
         self.close(10.0 if error is None else 0.0)
 
 
-class Consumer(_Face):
+class Consumer(_ProcessBound):
     """`nsquark.Consumer` with plain methods. Iterate it, from as many threads as you like:
 
         with Consumer("clicks", "audit", lookupd="127.0.0.1:4161") as consumer:
@@ -200,7 +198,7 @@ class Consumer(_Face):
         self.close(30.0 if error is None else 0.0)
 
     def __iter__(self) -> Iterator[Message]:
-        """Ends when the consumer is closed. What was fetched and not used when you stop goes back."""
+        """Ends when the consumer is closed. Messages that were fetched and not used go back to the queue."""
         batch: list[Message] = []
         self._iterating += 1
         try:

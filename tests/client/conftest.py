@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.daemon import until
+from nsquark.client import Producer
+from tests.daemon import Nsqd, until
 
 
 def sockets() -> int:
@@ -28,3 +29,9 @@ async def tidy() -> AsyncIterator[None]:
     yield
     await until(lambda: len(asyncio.all_tasks()) <= tasks)
     await until(lambda: sockets() <= open_before)
+
+
+@pytest.fixture
+async def producer(nsqd: Nsqd) -> AsyncIterator[Producer]:
+    async with Producer(nsqd.tcp_address) as producer:
+        yield producer

@@ -11,12 +11,15 @@ import json
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nsquark.wire.compression import Stream
+from nsquark.wire.compression import Deflate, Snappy, Stream
 from tests.daemon import PATIENCE
 
+CERTIFICATE = Path(__file__).parent / "tls" / "cert.pem"
+KEY = Path(__file__).parent / "tls" / "key.pem"
 RESPONSE, ERROR, MESSAGE = range(3)
 
 
@@ -28,6 +31,7 @@ def message_frame(message_id: bytes, body: bytes = b"body", attempts: int = 1, t
     return frame(MESSAGE, struct.pack(">qH16s", timestamp, attempts, message_id) + body)
 
 
+OK = frame(RESPONSE, b"OK")
 IDENTIFIED = {
     "max_rdy_count": 2500,
     "version": "1.3.0",
@@ -199,3 +203,34 @@ class ScriptedNsqd:
             peer.respond(b"CLOSE_WAIT")
         elif command in ("SUB", "PUB", "MPUB", "DPUB"):
             peer.respond()
+
+
+def client_context() -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(CERTIFICATE))
+
+
+def server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE, KEY)
+    return context
+
+
+def grant(nsqd: ScriptedNsqd, *, tls: bool = False, compression: str | None = None) -> None:
+    """Answer IDENTIFY with these layers, each with its OK inside, as nsqd does."""
+    answer = {**IDENTIFIED, "tls_v1": tls}
+    if compression is not None:
+        answer[compression] = True
+
+    async def identify(peer: Peer) -> None:
+        peer.identify = json.loads(peer.bodies[-1])
+        stream = {"snappy": Snappy, "deflate": Deflate, None: lambda: None}[compression]()
+        plain = frame(RESPONSE, json.dumps(answer).encode())
+        if tls:
+            peer.send(plain)
+            await peer.upgrade_to_tls(server_context())
+            plain = OK
+        # What is inside the next layer comes with what is outside of it, in one segment.
+        peer.writer.write(plain + (stream.compress(OK) if stream is not None else b""))
+        peer.stream = stream
+
+    nsqd.handlers["IDENTIFY"] = identify

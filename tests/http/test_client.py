@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from nsquark.errors import ConnectFailed, ConnectionLost, UsageError
-from nsquark.http.client import BadStatus, request
+from nsquark.http.client import request
+from nsquark.http.client_protocol import BadStatus
 
 
 @asynccontextmanager

@@ -1,12 +1,12 @@
 """The client library: `Producer`, `Consumer`, and what they hand out. Import it from `nsquark`."""
 
-from nsquark.client.backoff import Backoff, Exponential, FullJitter
-from nsquark.client.config import Config, Reconnect
-from nsquark.client.consumer import Consumer
-from nsquark.client.events import ConsumerStats, Drained, Event
-from nsquark.client.http import NsqdHttp, NsqlookupdHttp
-from nsquark.client.message import Discard, Message, MessageId, Requeue
-from nsquark.client.producer import Producer
+from .backoff import Backoff, Exponential, FullJitter
+from .config import Config, Reconnect
+from .consumer import Consumer
+from .events import ConsumerStats, Drained, Event
+from .http_api import NsqdHttp, NsqlookupdHttp
+from .message import Discard, Message, MessageId, Requeue
+from .producer import Producer
 
 __all__ = [
     "Backoff",

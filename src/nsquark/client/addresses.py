@@ -1,11 +1,14 @@
-"""The addresses a client connects to: `host:port`, `[v6]:port`, alone or several."""
+"""The addresses that a client connects to: `host:port` or `[v6]:port`, one or several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from nsquark import addresses
+from nsquark.addresses import join_address
 from nsquark.errors import UsageError
+
+__all__ = ["Addresses", "as_addresses", "join_address", "split_address"]
 
 Addresses = str | Iterable[str]
 

@@ -1,7 +1,7 @@
 """Backing off when handlers fail: the strategies, and the automaton. No timers, no connections.
 
-While a consumer backs off it pauses (RDY 0 everywhere), then lets a single message through that decides: a
-success takes the level down, a failure takes it up, and at level 0 everything flows again.
+A consumer that backs off pauses (RDY 0 everywhere) and then takes a single message. If its handler succeeds,
+the level falls; if it fails, the level rises. At level 0 every connection gets its RDY again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nsquark.errors import UsageError
 
 
 class Backoff(Protocol):
-    """How long to pause at each level. `cap` bounds every pause; 0 turns backing off off."""
+    """How long to pause at each level. `cap` bounds every pause; a `cap` of 0 turns backoff off."""
 
     @property
     def cap(self) -> float: ...
@@ -70,7 +70,7 @@ def _check(multiplier: float, cap: float) -> None:
 
 
 class Signal(enum.Enum):
-    """What an answer says of the handler: FIN, REQ, REQ without backoff."""
+    """The outcome of a handler, by its answer: FIN, REQ, or REQ without backoff."""
 
     SUCCESS = enum.auto()
     FAILURE = enum.auto()
@@ -78,7 +78,7 @@ class Signal(enum.Enum):
 
 
 class Step(enum.Enum):
-    """What follows from a signal."""
+    """What the consumer does after a signal."""
 
     NOTHING = enum.auto()
     PAUSE = enum.auto()  # RDY 0 everywhere, for `pause` seconds
@@ -97,7 +97,7 @@ class BackoffState:
         self.pause = 0.0  # how long the last one was, or is
 
     def signal(self, signal: Signal) -> Step:
-        """Take an answer into account. During a pause none counts: each pause ends with one result."""
+        """Take an answer into account. Answers during a pause do not count."""
         strategy = self._strategy
         if self.paused or strategy is None:
             return Step.NOTHING
@@ -116,5 +116,5 @@ class BackoffState:
         return Step.PAUSE
 
     def pause_over(self) -> None:
-        """The time is up: the next message decides."""
+        """The pause has ended: the next message decides."""
         self.paused = False

@@ -1,4 +1,4 @@
-"""What a client can be told: NSQ's options under NSQ's names, checked when they are set.
+"""The options of a client, under NSQ's names, checked when they are set.
 
 Durations are float seconds. `Config.from_options` reads the `name,value` items of `--consumer-opt` and
 `--producer-opt`, with Go's spelling of durations and booleans.
@@ -14,10 +14,11 @@ from random import uniform
 from socket import gethostname
 from typing import Any, Literal
 
-from nsquark.client.backoff import Backoff, Exponential, FullJitter
 from nsquark.errors import UsageError
 from nsquark.gotext import parse_bool, parse_duration, parse_float, parse_int, seconds
 from nsquark.version import VERSION
+
+from .backoff import Backoff, Exponential, FullJitter
 
 LIBRARY = f"nsquark/{VERSION}"
 TLS_VERSIONS = {
@@ -30,7 +31,7 @@ TLS_VERSIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """How long to wait before dialling a lost nsqd again: doubling from `first` to `cap`, give or take."""
+    """The delays before dialling a lost nsqd again: they double from `first` to `cap`, with jitter."""
 
     first: float = 1.0
     cap: float = 60.0
@@ -57,7 +58,7 @@ class Config:
     write_timeout: float = 1.0
     local_addr: str | None = None  # a source address to bind: host, or host:port
     reconnect: Reconnect = Reconnect()
-    # what IDENTIFY says
+    # the document of IDENTIFY
     client_id: str | None = None  # None: the first label of the host name
     hostname: str | None = None
     user_agent: str = LIBRARY
@@ -66,7 +67,7 @@ class Config:
     msg_timeout: float | None = None  # None: the server's
     output_buffer_size: int = 16384
     output_buffer_timeout: float = 0.25
-    # what it may ask for
+    # features
     tls: ssl.SSLContext | bool = False  # True: the system's roots, TLS 1.2 or newer
     tls_required: bool = True  # a server that does not grant TLS is an error; False: plain text then
     compression: Literal["snappy", "deflate"] | None = None
@@ -153,7 +154,7 @@ class Config:
 
 
 def milliseconds(duration: float) -> int:
-    """As NSQ sends it, cut off. -1 (off) is -1 ms too."""
+    """Whole milliseconds, as on the wire. -1, which turns an option off, stays -1."""
     # 0.29 s is 289.99… ms in floats and should be 290
     return -1 if duration == -1 else math.floor(duration * 1000 + 1e-6)
 
@@ -181,6 +182,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_msg_size": (1, 1 << 30),
     "max_body_size": (1, 1 << 30),
 }
+
+DEFAULT_CONFIG = Config()
 
 # How each option is read. Some are fields of Config, the rest is put together in `_Options.config`.
 _DURATIONS = {

@@ -1,10 +1,17 @@
-"""What `on_event` is called with, on the event loop, as it happens; and what `stats()` shows."""
+"""The events that `on_event` is called with, and the snapshot that `Consumer.stats` returns.
+
+The hook is called on the event loop, when the event happens.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsquark.errors import ProtocolError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +23,9 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """An attempt to connect failed. `retry_in` seconds, or None: when a lookupd lists it again."""
+    """An attempt to connect failed. The next one follows in `retry_in` seconds, or, if that is None, when an
+    nsqlookupd lists the nsqd again.
+    """
 
     address: str
     error: Exception
@@ -25,7 +34,7 @@ class ConnectionRefused:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A connection is gone. No error: we closed it."""
+    """A connection is gone. Without an error, this client closed it."""
 
     address: str
     error: Exception | None
@@ -33,7 +42,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class BackoffChanged:
-    """The consumer backs off, for `pause` seconds, or at level 0 is through with it."""
+    """The consumer backs off for `pause` seconds. At level 0 it has stopped backing off."""
 
     level: int
     pause: float
@@ -41,7 +50,7 @@ class BackoffChanged:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """A message has had all its attempts and was finished without a handler."""
+    """A message was delivered more than `max_attempts` times and was finished without a handler."""
 
     message_id: bytes
     attempts: int
@@ -50,7 +59,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class AnswerExpired:
-    """nsqd refused a FIN, REQ or TOUCH: the message is not in flight here any more."""
+    """nsqd refused a FIN, REQ or TOUCH: the message is not in flight on this connection any more."""
 
     address: str
     error: ProtocolError
@@ -58,7 +67,7 @@ class AnswerExpired:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryFailed:
-    """An nsqlookupd could not be asked. What it said before still holds."""
+    """An nsqlookupd could not be asked. Its previous answer still holds."""
 
     lookupd: str
     error: Exception
@@ -67,6 +76,16 @@ class DiscoveryFailed:
 Event = (
     Connected | ConnectionRefused | Disconnected | BackoffChanged | GaveUp | AnswerExpired | DiscoveryFailed
 )
+EventHook = Callable[[Event], None]
+
+
+def call_hook(on_event: EventHook | None, event: Event) -> None:
+    """Call the user's hook. An exception of the hook is logged and ends there."""
+    if on_event is not None:
+        try:
+            on_event(event)
+        except Exception:
+            logger.exception("on_event failed on %s", type(event).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +119,8 @@ class ConsumerStats:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How `Consumer.close` went."""
+    """The outcome of `Consumer.close`."""
 
     finished: int  # while it was closing
     requeued: int  # given back, by handlers or by `close`
-    abandoned: int  # of those: still in the hands of user code when the time was up
+    abandoned: int  # of those: taken by user code and unanswered when the time was up

@@ -1,4 +1,4 @@
-"""A message, as a consumer hands it out, and the two exceptions by which a handler chooses the answer."""
+"""A message that a consumer hands out, and the two exceptions by which a handler chooses its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NewType, Self
 from nsquark.wire.message import Delivery
 
 if TYPE_CHECKING:
-    from nsquark.client.subscription import Subscription
+    from .consumer.subscription import Subscription
 
 MessageId = NewType("MessageId", bytes)
 
@@ -19,7 +19,8 @@ MessageId = NewType("MessageId", bytes)
 class Requeue(Exception):
     """Raised by a handler: give the message back, to be delivered again after `delay` seconds.
 
-    Without a delay it follows from the attempts. `backoff=False`: this is no sign of trouble.
+    Without a delay, the attempts of the message decide it. With `backoff=False` the consumer does not slow
+    down.
     """
 
     def __init__(self, delay: float | None = None, *, backoff: bool = True) -> None:
@@ -29,14 +30,14 @@ class Requeue(Exception):
 
 
 class Discard(Exception):
-    """Raised by a handler: finish the message, it is of no use."""
+    """Raised by a handler: finish the message, and count it as discarded."""
 
 
 class Message(Delivery):
     """A message in flight. Answer it once: `finish`, or `requeue`; `touch` asks for more time.
 
     All of them may be called from any task or thread, and none of them waits. Leaving `async with message`
-    (or `with message`) finishes it, or requeues it if an exception comes by.
+    (or `with message`) finishes it, or requeues it if the block raises.
 
     `id`, `body`, `attempts` (1 at the first delivery) and `timestamp_ns` (when it was published) are as nsqd
     sent them.
@@ -58,7 +59,7 @@ class Message(Delivery):
         return self.source.address
 
     def finish(self) -> bool:
-        """FIN. False if it came too late: the connection is gone or the time was up.
+        """FIN. False if the answer is too late: the connection is gone, or the message has timed out.
 
         Raises UsageError if the message was answered before.
         """
@@ -67,16 +68,16 @@ class Message(Delivery):
     def requeue(self, delay: float | None = None, *, backoff: bool = True) -> bool:
         """REQ: deliver it again after `delay` seconds, by default `default_requeue_delay` × attempts.
 
-        With `backoff` the consumer takes it for a failure and slows down. Else as `finish`.
+        With `backoff` the consumer counts a failure and slows down. The result is that of `finish`.
         """
         return self.source.requeue(self, delay, backoff)
 
     def touch(self) -> bool:
-        """TOUCH: `msg_timeout` begins anew. False if it is answered already, or it is too late."""
+        """TOUCH: `msg_timeout` begins anew. False if the message is answered already or has timed out."""
         return self.source.touch(self)
 
     def disable_auto_response(self) -> None:
-        """Called in a handler: the answer will be given later, by somebody else."""
+        """Call this in a handler whose message another task will answer later."""
         self.source.manual.add(self.id)
 
     @property
@@ -85,16 +86,16 @@ class Message(Delivery):
 
     @property
     def connection_lost(self) -> bool:
-        """Whether no answer can reach nsqd any more: it will deliver the message again."""
+        """Whether the connection of this message is gone: nsqd will deliver the message again."""
         return self.source.lost
 
     def time_left(self, *, hard: bool = False) -> float:
-        """Seconds until nsqd takes the message back; with `hard`, until no `touch` can help any more."""
+        """Seconds until nsqd times the message out; with `hard`, until it does so in spite of any `touch`."""
         return self.source.time_left(self, hard)
 
     @property
     def is_expired(self) -> bool:
-        """Whether nsqd has taken the message back, as far as can be known here."""
+        """Whether nsqd has timed the message out, as far as this client knows."""
         return self.source.is_expired(self)
 
     @property

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
-from nsquark.http.client import Answer, request
+from nsquark.http.client import ask
+from nsquark.http.client_protocol import BadStatus, ClientResponse, nsq_headers
 
 from .certificates import Certificates
 from .options import Options
-
-ACCEPT = "application/vnd.nsq; version=1.0"
 
 
 class Asking:
@@ -27,42 +24,23 @@ class Asking:
         max_body: int,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ClientResponse:
         """The answer, which is a 200. A server that wants TLS (403, with the port) is asked again over https.
 
         Raises ConnectFailed, ConnectionLost, and ValueError for anything else than a 200.
         """
-        headers = {"Accept": ACCEPT, **(headers or {})}
-        answer = await self._ask(method, url, body, headers, max_body)
-        if answer.status == 403 and url.startswith("http://") and (port := _https_port(answer.body)):
-            parts = urlsplit(url)
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            url = parts._replace(scheme="https", netloc=f"{host}:{port}").geturl()
-            answer = await self._ask(method, url, body, headers, max_body)
-        if answer.status != 200:
-            raise ValueError(f"got response {answer.status}")
-        return answer
-
-    async def _ask(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str], max_body: int
-    ) -> Answer:
         options = self._options
-        return await request(
-            method,
-            url,
-            body=body,
-            headers=headers,
-            connect_timeout=options.http_client_connect_timeout,
-            timeout=options.http_client_request_timeout,
-            tls=self._certificates.client_context() if url.startswith("https://") else None,
-            max_body=max_body,
-        )
-
-
-def _https_port(body: bytes) -> int:
-    """Where a server that wants TLS has it; 0 if it does not say."""
-    try:
-        port = json.loads(body)["https_port"]
-    except (ValueError, KeyError, TypeError):
-        return 0
-    return port if type(port) is int and 0 < port < 1 << 16 else 0
+        try:
+            _, response = await ask(
+                method,
+                url,
+                body=body,
+                headers={**nsq_headers(), **(headers or {})},
+                connect_timeout=options.http_client_connect_timeout,
+                timeout=options.http_client_request_timeout,
+                tls=self._certificates.client_context,
+                max_body=max_body,
+            )
+        except BadStatus as error:
+            raise ValueError(f"got response {error.status}") from None
+        return response

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from nsquark.addresses import join_address
 from nsquark.names import is_ephemeral, is_valid_name
 
 from .asking import Asking
@@ -54,8 +55,7 @@ class KnownChannels:
 
     async def _ask(self, host: str, port: int, topic: str) -> set[str]:
         """Raises ConnectFailed, ConnectionLost, and ValueError for an answer that is no list of channels."""
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        url = f"http://{where}/channels?topic={quote(topic, safe='')}"
+        url = f"http://{join_address(host, port)}/channels?topic={quote(topic, safe='')}"
         async with self._turns:
             logger.info("CI: querying nsqlookupd %s", url)
             answer = await self._asking.ask("GET", url, max_body=MAX_ANSWER)

@@ -1,4 +1,4 @@
-"""What a client sends: the commands with a body, and their checks, before a byte leaves."""
+"""The commands that a client sends with a body, and the checks before a byte leaves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from nsquark.names import is_valid_name
 _SIZE = struct.Struct(">I")
 pack_size = _SIZE.pack
 MAX_DELAY_MS = 3_600_000
+NOP = b"NOP\n"
+
+
+def pack_command(line: bytes, body: bytes) -> bytes:
+    """A command with its body: IDENTIFY, AUTH or PUB."""
+    return line + pack_size(len(body)) + body
 
 
 def line(command: str, topic: str, *parameters: int) -> bytes:
@@ -22,7 +28,7 @@ def line(command: str, topic: str, *parameters: int) -> bytes:
 
 
 def body_bytes(body: Buffer, max_msg_size: int) -> bytes:
-    """The body, which does not change any more. Raises UsageError if NSQ would refuse it."""
+    """The body as bytes, which cannot change any more. Raises UsageError if NSQ would refuse it."""
     if type(body) is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
             raise UsageError(f"a body is bytes, not {type(body).__name__}")

@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from nsquark import kernel
 from nsquark.errors import ConnectionLost
-from nsquark.wire.frames import ERROR, MESSAGE, RESPONSE
+
+from .frames import ERROR, MESSAGE, RESPONSE
 
 MAX_FRAME = 128 << 20  # beyond any --max-msg-size in use; a size above is taken for noise
 _ROOM = 128 << 10
@@ -51,7 +52,7 @@ class Error:
 
 
 class FrameParser(Generic[M]):
-    """Reads into a buffer of its own; messages are made as `kind`, with `source` and the time given."""
+    """Has its own buffer. Messages are objects of `kind`, with `source` and the time of their arrival."""
 
     __slots__ = ("_data", "_end", "_kind", "_max_frame", "_source", "_start", "_view")
 
@@ -61,17 +62,17 @@ class FrameParser(Generic[M]):
         self._max_frame = max_frame
         self._data = bytearray(_ROOM)
         self._view = memoryview(self._data)
-        self._start = self._end = 0  # what lies between has come and is not understood yet
+        self._start = self._end = 0  # the bytes between have come and are not parsed yet
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be read to."""
+        """The memory to read the next bytes into."""
         have = self._end - self._start
         if not have:
             self._start = self._end = 0
-            if len(self._data) > _ROOM:  # a giant has passed
+            if len(self._data) > _ROOM:  # after a giant frame
                 self._replace(_ROOM)
         elif len(self._data) - self._end < _LEAST_ROOM:
-            # A frame that is only claimed costs nothing: room grows with what has come.
+            # The size that a frame claims costs no memory: the buffer grows with the bytes that have come.
             self._replace(max(_ROOM, 2 * have))
         return self._view[self._end :]
 
@@ -96,7 +97,7 @@ class FrameParser(Generic[M]):
         self._end += len(data)
 
     def take_rest(self) -> bytes:
-        """What has come and is not understood yet: it belongs to another layer."""
+        """Remove and return the bytes that are not parsed yet: they belong to another layer."""
         rest = bytes(self._view[self._start : self._end])
         self._start = self._end = 0
         return rest

@@ -1,10 +1,11 @@
-"""What nsqd sends: a size, a frame type, data."""
+"""The frames that nsqd sends: a size, a frame type, data."""
 
 from __future__ import annotations
 
 import struct
 
 RESPONSE, ERROR, MESSAGE = range(3)
+OK_DATA, CLOSE_WAIT_DATA, HEARTBEAT_DATA = b"OK", b"CLOSE_WAIT", b"_heartbeat_"
 _HEAD = struct.Struct(">II")
 
 
@@ -20,6 +21,6 @@ def pack_error(data: bytes) -> bytes:
     return pack_frame(ERROR, data)
 
 
-OK = pack_response(b"OK")
-CLOSE_WAIT = pack_response(b"CLOSE_WAIT")
-HEARTBEAT = pack_response(b"_heartbeat_")
+OK = pack_response(OK_DATA)
+CLOSE_WAIT = pack_response(CLOSE_WAIT_DATA)
+HEARTBEAT = pack_response(HEARTBEAT_DATA)

@@ -1,4 +1,4 @@
-"""The document of an IDENTIFY, read as strictly as NSQ reads it."""
+"""The documents of IDENTIFY: the client's, read as strictly as NSQ reads it, and the answer of nsqd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT32 = 1 << 31
 
 @dataclass(slots=True)
 class Identify:
-    """What a client says of itself. Times are in milliseconds, as on the wire; 0 means absent."""
+    """The document of a client's IDENTIFY. Times are in milliseconds, as on the wire; 0 means absent."""
 
     client_id: str = ""
     hostname: str = ""
@@ -31,6 +31,43 @@ class Identify:
     deflate_level: int = 0
     topology_region: str = ""
     topology_zone: str = ""
+
+
+@dataclass(slots=True)
+class IdentifyResponse:
+    """The answer of nsqd to IDENTIFY. The defaults stand for an nsqd that does not negotiate."""
+
+    max_rdy_count: int = 2500
+    version: str = ""
+    max_msg_timeout: int = 900_000  # ms
+    msg_timeout: int = 60_000  # ms
+    tls_v1: bool = False
+    deflate: bool = False
+    deflate_level: int = 6
+    snappy: bool = False
+    sample_rate: int = 0
+    auth_required: bool = False
+    output_buffer_size: int = 16384
+    output_buffer_timeout: int = 250  # ms
+    http_port: int = 0  # nsquark alone tells it
+
+
+def parse_identify_response(body: bytes) -> IdentifyResponse:
+    """The answer of nsqd to IDENTIFY. An nsqd that does not negotiate answers `OK`. Raises ValueError."""
+    response = IdentifyResponse()
+    if not body.startswith(b"{"):
+        return response
+    try:
+        document = json.loads(body)
+    except ValueError:
+        raise ValueError("the answer to IDENTIFY is no JSON") from None
+    for name, kind in _kinds(IdentifyResponse).items():
+        value = document.get(name)
+        if value is not None:
+            if type(value) is not kind:
+                raise ValueError(f"{name} {value!r} in the answer to IDENTIFY")
+            setattr(response, name, value)
+    return response
 
 
 _DocumentT = TypeVar("_DocumentT")
