@@ -276,18 +276,20 @@ class Topic(Committer):
         """Pass everything on to the channels, if there are any and nothing holds the topic back."""
         if self.paused or self.starting or not self.channels:
             return
-        before, self.pumped = self.pumped, self.log.end
-        number = self.pumped - before
+        before = self.pumped
+        number = self.log.end - before
         if not number:
             return
-        if self.log.lost:
+        self.pumped = self.log.end
+        lost = self.log.lost.count
+        if lost:
             number -= self.log.lost.count_from(before)
         held = list(self._held)
         self._held.clear()
         durable = False
         for channel in self.channels.values():
             channel.message_count += number
-            if self.log.lost:
+            if lost:
                 self._pass_lost(channel, before, self.pumped)
             if held:
                 channel.hold_back(held)
