@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from nsquark import kernel
+from nsquark.errors import LogDamaged
 from nsquark.log import Segment
 from nsquark.names import is_ephemeral
 from nsquark.nsqd.dead_letters import DeadLetters
@@ -74,16 +75,20 @@ class InlineReads:
     """Reading without threads. `index` waits until `finish`, as it would for the disk."""
 
     def __init__(self) -> None:
-        self.indexing: list[tuple[Segment, Callable[[OSError | None], None]]] = []
+        self.indexing: list[tuple[Segment, Callable[[Exception | None], None]]] = []
 
-    def index(self, segment: Segment, who: object, then: Callable[[OSError | None], None]) -> None:
+    def index(self, segment: Segment, who: object, then: Callable[[Exception | None], None]) -> None:
         self.indexing.append((segment, then))
 
     def finish(self) -> None:
         indexing, self.indexing = self.indexing, []
         for segment, then in indexing:
-            segment.verify()
-            then(None)
+            try:
+                segment.verify()
+            except LogDamaged as error:
+                then(error)
+            else:
+                then(None)
 
     async def run(self, work: Callable[[], Any]) -> Any:
         return work()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nsquark.flags import StartError
+from nsquark.log.journal import BLOCK
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.server import Server
 from nsquark.nsqd.topic import Topic
@@ -282,6 +283,59 @@ def test_what_waits_to_be_delivered_again_and_is_lost_is_finished(tmp_path: Path
     topic.close()
 
 
+@pytest.mark.parametrize("at", [0, 48])
+def test_damage_to_the_newest_segment_while_it_is_written(tmp_path: Path, at: int) -> None:
+    harness = Harness(tmp_path, Clock(), mem_queue_size=1)
+    topic = Topic(harness, "t", tmp_path / "t")
+    topic.rewrite_journal()
+    for number in range(10):
+        topic.publish([b"%d" % number * 50], 0, Publisher())
+        harness.turn.run()
+    [segment] = (tmp_path / "t").glob("*.log")
+    batch = split_batches(segment.read_bytes())[4]
+    with segment.open("r+b") as file:
+        file.seek(batch.offset + at)
+        file.write(b"\x80\x80\x80\x80")
+    channel, reader = topic.channel("c"), Reader()
+    channel.add_consumer(reader.consumer)
+    channel.set_ready(reader.consumer, 100)
+    for _ in range(3):
+        harness.turn.run()
+        harness.reads.finish()
+    assert [body[:1] for _, _, body in reader.take()] == [b"%d" % each for each in range(10) if each != 4]
+    assert channel.depth == 0
+    assert "lost positions 4 to 4" in harness.health.text
+    topic.publish([b"more"], 0, Publisher())
+    harness.turn.run()
+    assert [body for _, _, body in reader.take()] == [b"more"]
+    topic.close()
+
+
+async def test_a_node_that_has_lost_its_file_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await api.done("/pub?topic=t", b"x")
+    (tmp_path / "nsquark.dat").write_bytes(b"what is this?")
+    for _ in range(2):
+        async with running(tmp_path) as api:
+            assert b"nsquark.dat are damaged" in (await api.get("/ping")).body
+    async with running(tmp_path) as api:
+        await api.done("/health/acknowledge")
+        assert (await api.get("/ping")).status == 200
+    assert (tmp_path / "nsquark.dat.0+13.acknowledged").read_bytes() == b"what is this?"
+
+
+async def test_a_record_that_was_taken_away_can_be_acknowledged(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    [segment] = segments(tmp_path)
+    flip(segment, segment.stat().st_size // 3)
+    async with running(tmp_path) as api:
+        for record in segment.parent.glob("*.bad"):
+            record.unlink()
+        await api.done("/health/acknowledge?topic=t")
+        assert (await api.get("/ping")).status == 200
+        assert (await api.post("/health/acknowledge?topic=nope")).status == 404
+
+
 # ---- the journal and what is staged
 
 
@@ -295,9 +349,13 @@ async def test_a_damaged_journal_is_told_and_redelivers(tmp_path: Path) -> None:
                 await client.caught_up()
         nsqd.kill()
         [journal] = (tmp_path / "topics" / "t").glob("journal.*")
-        data = journal.read_bytes()
-        third = data.index(b"F", data.index(b"F", data.index(b"F") + 1) + 1)
-        flip(journal, third + 12)
+        fins, at, data = [], 0, journal.read_bytes()
+        while at < len(data):
+            if data[at + BLOCK.size : at + BLOCK.size + 1] == b"F":
+                fins.append(at)
+            at += BLOCK.size + BLOCK.unpack_from(data, at)[2]
+        assert len(fins) == 6
+        flip(journal, fins[2] + BLOCK.size + 12)
         nsqd.start()
         assert journal.name in nsqd.wait_for_line("ERROR: TOPIC")
         assert (await nsqd.http("GET", "/ping"))[0] == 500

@@ -11,6 +11,7 @@ deleted here. The file that was damaged is left as it is: its records say which 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -120,8 +121,9 @@ def acknowledge(record: Record) -> Record:
     if record.acknowledged:
         return record
     path = record.path.with_name(record.path.name[: -len(BAD)] + ACKNOWLEDGED)
-    os.rename(record.path, path)
-    _sync(path.parent)
+    with contextlib.suppress(FileNotFoundError):  # somebody has taken it away, and so has seen it
+        os.rename(record.path, path)
+        _sync(path.parent)
     return Record(path, record.file, record.damage, True)
 
 

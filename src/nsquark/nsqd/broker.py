@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nsquark.layers import Handshakes
-from nsquark.log import OPEN_FILES, Record
+from nsquark.log import OPEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral
 
 from . import metadata
@@ -117,6 +117,8 @@ class Broker:
         found = inspect_data(self._path)  # before anything is written
         self._metadata, self._inspected = found
         self.node = Node(self._path, options.node_id)
+        for record in self.node.damage:
+            self.unhealthy(str(record), ("/node", record.path.name))
         self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
 
@@ -296,10 +298,10 @@ class Broker:
 
     # ---- health
 
-    async def acknowledge(self, topics: Sequence[Topic], staged: bool) -> list[Record]:
+    async def acknowledge(self, topics: Sequence[Topic], others: bool) -> list[Record]:
         """An operator has seen what was damaged: it is told no more, not after a restart either.
 
-        Raises OSError.
+        Of these topics, and what belongs to none. Raises OSError.
         """
         done: list[Record] = []
         for topic in topics:
@@ -311,7 +313,10 @@ class Broker:
             await self.syncer.run(work)
             topic.acknowledged(seen)
             done += seen
-        if staged:
+        if others:
+            node, self.node.damage = self.node.damage, []
+            await self.syncer.run(lambda: done.extend(map(acknowledge, node)))
+            self.healthy(("/node",))
             done += await self.staging.acknowledge()
         return done
 

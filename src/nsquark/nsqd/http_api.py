@@ -140,7 +140,7 @@ class HttpApi:
         """Damage has been seen: health tells it no more. Of one topic, or of everything."""
         broker = self._broker
         topics = [self._topic(request)] if "topic" in request.query else list(broker.topics.values())
-        done = await broker.acknowledge(topics, staged="topic" not in request.query)
+        done = await broker.acknowledge(topics, others="topic" not in request.query)
         return v1_json({"acknowledged": [str(record.path) for record in done], "health": broker.health})
 
     def info(self, _request: Request) -> Response:

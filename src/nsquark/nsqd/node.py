@@ -20,6 +20,8 @@ import threading
 import time
 from pathlib import Path
 
+from nsquark.log import Damage, keep, records
+
 logger = logging.getLogger(__name__)
 
 NODE_SHIFT = 54
@@ -57,6 +59,9 @@ class Node:
                 # Nobody used up a block a second since then, so this is ahead of all that were given.
                 self._next = int(time.time()) - 1_577_836_800
                 logger.error("%s does not read (%r): going on with block %d", self._path, error, self._next)
+                if text:
+                    keep(self._path, Damage(0, len(text)))
+        self.damage = [each for each in records(data_path) if not each.acknowledged]
         self._until = self._next + STRETCH
         self.save()
 
