@@ -28,10 +28,9 @@ def filled(path: Path, segments: int) -> TopicLog:
     for number in range(segments):
         log.add_bodies([b"%d" % number], 0, 0)
         log.commit()
-        fds, messages = log.start_sync()
-        for fd in fds:
-            os.close(fd)
-        log.synced(messages)
+        sync = log.start_sync()
+        sync.run()
+        assert log.finish_sync(sync) is None
     log.chunks.clear()
     return log
 
@@ -44,6 +43,15 @@ def open_here(path: Path) -> int:
 
 def open_in(nsqd: Nsqd) -> int:
     return len(os.listdir(f"/proc/{nsqd.process.pid}/fd"))
+
+
+async def stays_full(nsqd: Nsqd) -> bool:
+    """Whether clients that wait have taken every descriptor, also those that an fsync had for a moment."""
+    for _ in range(6):
+        if open_in(nsqd) < LIMIT - 1:
+            return False
+        await asyncio.sleep(0.05)
+    return True
 
 
 def test_a_long_log_is_read_with_few_descriptors(tmp_path: Path) -> None:
@@ -182,7 +190,11 @@ async def test_clients_beyond_the_limit_wait_until_there_are_descriptors(tmp_pat
                 each.close()
             await late.ok()
             late.close()
-        assert (await nsqd.http("GET", "/ping"))[1] == b"OK"
+
+        async def healthy() -> bool:
+            return (await nsqd.http("GET", "/ping"))[1] == b"OK"
+
+        await until(healthy)  # once what could not be opened was tried again
         await until(lambda: open_in(nsqd) < OURS)
 
 
@@ -195,7 +207,7 @@ async def test_without_descriptors_publishers_get_errors_and_later_all_is_well(t
         for publisher in publishers:
             await publisher.pub("first", b"x")
         crowd = [socket.create_connection(("127.0.0.1", nsqd.tcp_port)) for _ in range(LIMIT)]
-        await until(lambda: open_in(nsqd) >= LIMIT - 1)
+        await until(lambda: stays_full(nsqd))
         for number, publisher in enumerate(publishers[:4]):
             publisher.send(pub(f"new{number}", b"x"))
             assert (await publisher.error()).startswith(b"E_PUB_FAILED PUB failed ")
@@ -209,7 +221,11 @@ async def test_without_descriptors_publishers_get_errors_and_later_all_is_well(t
             publisher.close()
         # a log and a journal for each topic
         await until(lambda: open_in(nsqd) <= before + 2 * 4)
-        assert (await nsqd.http("GET", "/ping"))[1] == b"OK"
+
+        async def healthy() -> bool:
+            return (await nsqd.http("GET", "/ping"))[1] == b"OK"
+
+        await until(healthy)  # once what could not be opened was tried again
 
 
 async def test_a_channel_reads_more_segments_than_there_are_descriptors(tmp_path: Path) -> None:
