@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seldom": set(),
     "loopback": set(),
     "layers": {"wire", "kernel", "addresses", "seldom", "errors"},
-    "listeners": {"addresses", "flags", "gotext"},
+    "listeners": {"addresses", "flags", "gotext", "seldom"},
     "process": set(),
     "kernel": {"errors"},
     "http": {"addresses", "gotext", "loopback", "errors", "version"},

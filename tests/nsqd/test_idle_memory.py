@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark import kernel
 from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.channel import Channel
 from nsquark.nsqd.topic import Topic
@@ -152,6 +153,7 @@ async def test_the_system_gets_the_memory_back(tmp_path: Path, monkeypatch: pyte
         await until(lambda: given)
 
 
+@pytest.mark.skipif(not kernel.COMPILED, reason="the pure kernel takes minutes for as many bytes")
 async def test_consumed_and_idle_topics_hold_a_few_kilobytes(tmp_path: Path) -> None:
     topics, batch = 40, [bytes(500_000)] * 8
     with Nsqd(tmp_path).start() as nsqd:
