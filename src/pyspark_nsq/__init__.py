@@ -1,4 +1,7 @@
-"""Spark imports every top-level package named `pyspark_…` and takes its `DefaultSource`: this is ours."""
+"""The package by which Spark finds the data source.
+
+Spark imports every top-level package named `pyspark_…` and registers its `DefaultSource`.
+"""
 
 from nsquark.spark import NsqDataSource
 

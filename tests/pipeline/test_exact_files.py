@@ -137,8 +137,8 @@ def test_a_plan_that_cannot_be_read_is_an_error(files: ExactFiles, tmp_path: Pat
 
 
 def test_names_keep_what_tells_the_format() -> None:
-    assert exact_files.suffix("part-00000-1b-2c.c000.snappy.parquet") == ".snappy.parquet"
-    assert exact_files.suffix("part-00000-1b-2c-c000.json") == ".json"
+    assert exact_files.format_suffix("part-00000-1b-2c.c000.snappy.parquet") == ".snappy.parquet"
+    assert exact_files.format_suffix("part-00000-1b-2c-c000.json") == ".json"
 
 
 # ---- merging

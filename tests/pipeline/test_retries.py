@@ -33,7 +33,7 @@ def test_counters_that_begin_anew_tell_nothing() -> None:
     assert watched((100, 500, 10), (160, 20, 0)).share("t", 100, 160, 5) is None
 
 
-def test_old_looks_are_forgotten() -> None:
+def test_old_snapshots_are_forgotten() -> None:
     seen = CounterHistory(60)
     for now in range(0, 1000, 10):
         seen.add(now, {("t", "n"): Counters(now, 0)})

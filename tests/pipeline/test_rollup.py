@@ -57,7 +57,7 @@ async def test_retries_are_seen_in_nsqds_counters(broker: Broker) -> None:
     broker.ask("POST", "/channel/create?topic=t&channel=c")
     given = {"nsqd.http.addresses": broker.http_address, "subscribe": "t", "channel": "q"}
     with CounterWatcher(parse_stream_options(given), 0.02, 60.0, time.time) as watcher:
-        begin = await looked(watcher)
+        begin = await snapshot_taken(watcher)
         broker.publish("t", numbered(10))
         async with await Client.connect(broker.tcp_address) as client:
             await client.sub("t", "c", 10)
@@ -68,13 +68,13 @@ async def test_retries_are_seen_in_nsqds_counters(broker: Broker) -> None:
                 else:
                     client.fin(message)
             await client.caught_up()
-        end = await looked(watcher)
+        end = await snapshot_taken(watcher)
     assert watcher.history.share("t", begin, end, 0.01) == pytest.approx(5 / 15)
 
 
-async def looked(watcher: CounterWatcher) -> float:
-    """The time of a look that began after this was called."""
-    looks = watcher.history._looks
-    seen = len(looks)
-    await until(lambda: len(looks) >= seen + 2)
-    return looks[-1][0]
+async def snapshot_taken(watcher: CounterWatcher) -> float:
+    """The time of a snapshot that was begun after this call."""
+    snapshots = watcher.history._snapshots
+    seen = len(snapshots)
+    await until(lambda: len(snapshots) >= seen + 2)
+    return snapshots[-1][0]
