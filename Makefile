@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 KERNEL := $(wildcard $(addprefix src/nsquark/kernel/*.,pyx pxd h))
 SOURCES := $(shell find src -name '*.py')
 # What depends on the kernel closely enough to be tested on each of its twins, and the daemons without the compiled one.
-PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/nsqd/test_in_flight.py tests/nsqd/test_channel_model.py \
+PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/nsqd/core/test_consumer.py tests/nsqd/core/test_channel_model.py \
 	tests/compat/test_conformance.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -1,69 +1,91 @@
 """Who may import whom, kept honest by walking the imports of src/nsquark.
 
-A unit is a package or a top-level module of nsquark. Within a unit everybody may import everybody.
+A unit is a package, a room of nsqd, or a top-level module of nsquark. Within a unit everybody may import
+everybody.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 
+NSQD_ROOMS = {
+    f"nsqd.{room}" for room in ("core", "protocol", "http", "storage", "staged", "cluster", "stats")
+}
+BELOW_NSQD = {"wire", "log", "http", "kernel", "net", "names", "gotext", "errors", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"version", "client", "sync"},
     "version": set(),
     "errors": set(),
-    "logs": set(),
     "gotext": set(),
-    "flag_kinds": {"gotext", "logs", "errors"},
-    "flags": {"flag_kinds", "gotext", "logs", "errors"},
     "names": {"errors"},
-    "addresses": set(),
-    "seldom": set(),
-    "loopback": set(),
-    "layers": {"wire", "kernel", "addresses", "seldom", "errors"},
-    "listeners": {"addresses", "flags", "gotext", "seldom"},
-    "process": set(),
+    "cli": {"gotext", "errors"},
     "kernel": {"errors"},
-    "http": {"addresses", "gotext", "loopback", "errors", "version"},
-    "debug": {"http", "gotext", "errors"},
     "wire": {"kernel", "names", "errors"},
     "log": {"kernel", "errors"},
-    "nsqd": {
+    "net": {"wire", "kernel", "cli", "gotext", "errors"},
+    "http": {"net", "gotext", "errors", "version"},
+    "debug": {"http", "gotext", "errors"},
+    # The edge of nsqd, which puts its rooms together.
+    "nsqd": BELOW_NSQD | NSQD_ROOMS | {"cli"},
+    "nsqd.core": {
         "wire",
         "log",
-        "http",
-        "debug",
         "kernel",
-        "layers",
         "names",
-        "addresses",
+        "errors",
+        "nsqd",
+        "nsqd.stats",
+        "nsqd.storage",
+        "nsqd.protocol",
+    },
+    "nsqd.stats": {"http", "kernel", "gotext", "version", "nsqd", "nsqd.core", "nsqd.protocol"},
+    "nsqd.storage": {
+        "cli",
+        "log",
+        "kernel",
+        "names",
         "gotext",
         "errors",
         "version",
+        "nsqd.core",
+        "nsqd.stats",
+        "nsqd.staged",
     },
-    "nsqlookupd": {"wire", "http", "debug", "names", "addresses", "gotext", "errors", "version"},
-    "client": {"wire", "http", "names", "addresses", "gotext", "errors", "version"},
+    "nsqd.staged": {"log", "wire", "kernel", "errors", "nsqd", "nsqd.core", "nsqd.storage"},
+    "nsqd.cluster": {
+        "wire",
+        "http",
+        "net",
+        "names",
+        "errors",
+        "version",
+        "nsqd",
+        "nsqd.core",
+        "nsqd.protocol",
+    },
+    "nsqd.protocol": BELOW_NSQD - {"log"} | {"nsqd", "nsqd.core", "nsqd.cluster"},
+    "nsqd.http": BELOW_NSQD
+    | {"cli", "debug", "nsqd", "nsqd.core", "nsqd.protocol", "nsqd.staged", "nsqd.stats"},
+    "nsqlookupd": {"wire", "http", "debug", "names", "net", "cli", "gotext", "errors", "version"},
+    "client": {"wire", "http", "names", "net", "gotext", "errors", "version"},
     "sync": {"client", "errors"},
     "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
-    "spark": {"client", "wire", "http", "kernel", "loopback", "names", "addresses", "errors", "version"},
-    "demo": {"client", "errors"},
+    "spark": {"client", "wire", "http", "kernel", "net", "names", "errors", "version"},
+    "demo": {"client", "cli", "errors"},
     # A program that is all edge: its flags decide what it does.
-    "pipeline": {"spark", "flags", "logs", "gotext", "names", "errors", "version"},
+    "pipeline": {"spark", "cli", "gotext", "names", "errors", "version"},
 }
-
-# The edge of a program, where flags are read and logging is set up.
-EDGE_MODULES = {"__main__", "data_path", "http_config", "options", "server"}
-EDGE_MAY_IMPORT = {"flags", "listeners", "logs", "process"}
 
 # Modules from outside that have one home: pyspark is heavy, and one place picks the event loop.
 PYSPARK_HOMES = {"spark", "pipeline"}
-UVLOOP_HOME = "process"
+UVLOOP_HOME = "cli"
 
 # wire is sans-IO: no sockets, tasks or clocks.
 NOT_IN_WIRE = {"asyncio", "select", "selectors", "socket", "socketserver", "ssl", "threading", "time"}
@@ -102,20 +124,24 @@ def as_python(cython: str) -> str:
     return "\n".join(lines)
 
 
+def unit_of(parts: Sequence[str]) -> str:
+    """The room that a module of ours is in: its path below nsquark, with or without the names it defines."""
+    room = ".".join(parts[:2])
+    return room if room in MAY_IMPORT and len(parts) > 1 else parts[0]
+
+
 def violations(source: str, path: Path) -> list[str]:
     """What the file at `path` (relative to ROOT) imports against the rules."""
-    unit = path.parts[0] if len(path.parts) > 1 else path.stem
+    unit = unit_of([*path.parts[:-1], path.stem])
     if unit not in MAY_IMPORT:
         return [f"{path}: {unit!r} has no row in MAY_IMPORT"]
     allowed = MAY_IMPORT[unit] | {unit}
-    if path.stem in EDGE_MODULES:
-        allowed |= EDGE_MAY_IMPORT
     found = []
     for line, name in imported_by(as_python(source) if path.suffix == ".pyx" else source, path):
         top, _, rest = name.partition(".")
         if top == "nsquark":
             # The bare package counts as a unit that nobody may import: say which module is meant.
-            wrong = (rest.partition(".")[0] or "nsquark") not in allowed
+            wrong = (unit_of(rest.split(".")) or "nsquark") not in allowed
         elif top == "pyspark":
             wrong = unit not in PYSPARK_HOMES
         elif top == "uvloop":
@@ -144,7 +170,7 @@ def test_every_import_goes_the_allowed_way() -> None:
         ("wire/parser.py", "from ..log import segment"),
         ("wire/__init__.py", "from ..log import segment"),
         ("wire/parser.py", "def late():\n    from nsquark.nsqd import topic"),
-        ("wire/parser.py", "if TYPE_CHECKING:\n    from nsquark.nsqd.topic import Topic"),
+        ("wire/parser.py", "if TYPE_CHECKING:\n    from nsquark.nsqd.core.topic import Topic"),
         ("wire/parser.py", "import importlib\nimportlib.import_module('nsquark.nsqd')"),
         ("wire/parser.py", "import asyncio"),
         ("wire/parser.py", "from time import monotonic"),
@@ -154,14 +180,17 @@ def test_every_import_goes_the_allowed_way() -> None:
         ("kernel/fast.pyx", "cimport cython\nfrom nsquark.names cimport check"),
         ("kernel/fast.pyx", "from ..names import (\n    check,\n)"),
         ("kernel/fast.pyi", "from nsquark.wire import frames"),
-        ("nsqd/topic.py", "from nsquark.client import Producer"),
-        ("nsqd/topic.py", "from nsquark import flags"),
-        ("nsqd/topic.py", "import uvloop"),
-        ("nsqd/topic.py", "import nsquark"),
-        ("nsqd/topic.py", "from nsquark import *"),
+        ("nsqd/core/topic.py", "from nsquark.client import Producer"),
+        ("nsqd/core/topic.py", "from nsquark.cli import flags"),
+        ("nsqd/core/topic.py", "from nsquark.nsqd.http.routes import router"),
+        ("nsqd/core/topic.py", "from nsquark.http import Request"),
+        ("nsqd/stats/metrics.py", "from nsquark.nsqd.staged.staging import Staging"),
+        ("nsqd/core/topic.py", "import uvloop"),
+        ("nsqd/core/topic.py", "import nsquark"),
+        ("nsqd/core/topic.py", "from nsquark import *"),
         ("nsqadmin/server.py", "import pyspark.sql"),
         ("errors.py", "from nsquark.names import check"),
-        ("logs.py", "from . import errors"),
+        ("gotext.py", "from . import errors"),
         ("__init__.py", "from nsquark import nsqd"),
         ("utils/misc.py", ""),
     ],
@@ -181,12 +210,12 @@ def test_a_bad_import_is_found(path: str, source: str) -> None:
         ("log/segment.py", "import nsquark.kernel\nfrom ..errors import LogCorrupt"),
         ("kernel/fast.pyx", "cdef extern from 'crc32c.h':\n    pass\nfrom libc.string cimport memcpy"),
         (
-            "nsqd/topic.py",
-            "import asyncio\nfrom nsquark.log import TopicLog\nfrom nsquark.nsqd.channel import Channel",
+            "nsqd/core/topic.py",
+            "import asyncio\nfrom nsquark.log import TopicLog\nfrom nsquark.nsqd.core.channel import Channel",
         ),
-        ("nsqd/__main__.py", "from nsquark import flags, logs, process\nfrom .options import Options"),
-        ("process.py", "import uvloop"),
-        ("nsqd/options.py", "from nsquark.flags import Flag"),
+        ("nsqd/__main__.py", "from nsquark.cli import flags, logs, process\nfrom .options import Options"),
+        ("cli/process.py", "import uvloop"),
+        ("nsqd/options.py", "from nsquark.cli.flags import Flag"),
         ("spark/data_source.py", "from pyspark.sql.datasource import DataSource"),
     ],
 )

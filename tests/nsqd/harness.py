@@ -12,13 +12,13 @@ from nsquark import kernel
 from nsquark.errors import LogDamaged
 from nsquark.log import Segment
 from nsquark.names import is_ephemeral
-from nsquark.nsqd.dead_letters import DeadLetters
-from nsquark.nsqd.health import WRITE, Health, Thing
-from nsquark.nsqd.in_flight import Consumer
-from nsquark.nsqd.node import Node
+from nsquark.nsqd.core.consumer import Consumer
+from nsquark.nsqd.core.dead_letters import DeadLetters
+from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.core.turn import Turn
 from nsquark.nsqd.options import Options
-from nsquark.nsqd.topic import Topic
-from nsquark.nsqd.turn import Turn
+from nsquark.nsqd.stats.health import WRITE, Health, Thing
+from nsquark.nsqd.storage.node import Node
 
 SECOND = 1_000_000_000
 

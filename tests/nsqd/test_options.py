@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.flags import FlagError, StartError, ValueRefused
+from nsquark.cli.flags import FlagError, StartError, ValueRefused
 from nsquark.nsqd.options import FLAGS, Options, TlsRequired, parse, validate
 
 HOST = os.uname().nodename

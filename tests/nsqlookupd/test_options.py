@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.flags import FlagError, HelpRequested, StartError, ValueRefused
+from nsquark.cli.flags import FlagError, HelpRequested, StartError, ValueRefused
 from nsquark.nsqlookupd.options import FLAGS, Options, parse, validate
 
 DEFAULTS: dict[str, object] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.pipeline.exact_files import ExactFiles
 from nsquark.pipeline.running import QueryFailed
 from tests.pipeline.command import rows_of, run

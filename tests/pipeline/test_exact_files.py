@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.pipeline import durable, exact_files
 from nsquark.pipeline.compaction import Compactor
 from nsquark.pipeline.exact_files import ExactFiles, OldCheckpoint

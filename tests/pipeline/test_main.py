@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.flags import FlagError, HelpRequested, StartError
+from nsquark.cli.flags import FlagError, HelpRequested, StartError
 from nsquark.pipeline.__main__ import check_source, parse
 from nsquark.pipeline.subcommands import Archive
 from tests.pipeline.command import Command

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.pipeline.progress import Progress, lag, line, open_json, summary
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.pipeline.running import StopSignal
 from tests.daemon import Nsqlookupd
 from tests.pipeline.command import run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.pipeline.pacing import Pace, Rate, Unpaced
 from nsquark.pipeline.replaying import (
     AtLeastOncePublisher,

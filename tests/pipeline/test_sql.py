@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from tests.pipeline.command import rows_of, run
 from tests.pipeline.test_replay import bodies
 from tests.spark.broker import Broker

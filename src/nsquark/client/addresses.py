@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nsquark import addresses
-from nsquark.addresses import join_address
 from nsquark.errors import UsageError
+from nsquark.net import addresses
+from nsquark.net.addresses import join_address
 
 __all__ = ["Addresses", "as_addresses", "join_address", "split_address"]
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from nsquark import process
-from nsquark.flags import StartError, report
+from nsquark.cli import process
+from nsquark.cli.flags import StartError, report
 
 from . import stream
 from .children import Child

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsquark.flags import BOOL, STRING, FlagSet, flag
+from nsquark.cli.flags import BOOL, STRING, FlagSet, flag
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 
 from nsquark.errors import ConnectFailed, ConnectionLost
-from nsquark.loopback import do_not_pace
+from nsquark.net.congestion import do_not_pace
 
 from .client_protocol import MAX_BODY, BadStatus, nsq_headers, pack_request, parse_url, port_of, without_query
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsquark.errors import ConnectionLost
-from nsquark.loopback import do_not_pace
+from nsquark.net.congestion import do_not_pace
 
 if TYPE_CHECKING:
     from nsquark.http.connection import HttpConnection

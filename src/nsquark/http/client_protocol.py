@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
-from nsquark.addresses import join_address
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
+from nsquark.net.addresses import join_address
 
 ACCEPT = "application/vnd.nsq; version=1.0"
 MAX_HEAD = 65536

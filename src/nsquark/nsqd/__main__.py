@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 
-from nsquark import logs, process
-from nsquark.flags import StartError, report
+from nsquark.cli import logs, process
+from nsquark.cli.flags import StartError, report
+from nsquark.nsqd.protocol.certificates import Certificates
+from nsquark.nsqd.storage.data_path import lock_data_path
 from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import options as nsqd_options
-from .certificates import Certificates
-from .data_path import lock_data_path
 from .server import Server
 
 logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` that is "__main__"

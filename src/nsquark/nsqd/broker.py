@@ -13,35 +13,34 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from nsquark.layers import Handshakes
 from nsquark.log import OPEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral
+from nsquark.net.layered_transport import Handshakes
+from nsquark.nsqd.cluster.lookup import Lookup
+from nsquark.nsqd.core.chores import Chores
+from nsquark.nsqd.core.dead_letters import DeadLetters
+from nsquark.nsqd.core.timers import Timers
+from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.core.turn import Turn
+from nsquark.nsqd.protocol.certificates import Certificates
+from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
+from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
+from nsquark.nsqd.stats.memory import give_back_memory
+from nsquark.nsqd.storage import metadata
+from nsquark.nsqd.storage.disk_reads import DiskReads
+from nsquark.nsqd.storage.inspection import DELETED, DataRefused, directory_name, inspect_data
+from nsquark.nsqd.storage.node import TOPICS, Node, sync_directory, write_atomically
+from nsquark.nsqd.storage.syncer import Syncer
 
-from . import metadata
-from .certificates import Certificates
-from .chores import Chores
-from .dead_letters import DeadLetters
-from .disk_reads import DiskReads
-from .health import METADATA, WRITE, Health, Thing
-from .inspection import DELETED, DataRefused, directory_name, inspect_data
-from .lookup import Lookup
-from .memory import give_back_memory
-from .node import TOPICS, Node, sync_directory, write_atomically
 from .options import Options
-from .staging import SWEEP_INTERVAL, Staging
-from .syncer import Syncer
-from .timers import Timers
-from .topic import Topic
-from .turn import Turn
 
 if TYPE_CHECKING:
     from nsquark.kernel.fast_poll import Poll
-
-    from .auth_servers import AuthServers
-    from .client_auth import ClientAuth
-    from .connection import Connection
+    from nsquark.nsqd.protocol.auth_servers import AuthServers
+    from nsquark.nsqd.protocol.client_auth import ClientAuth
+    from nsquark.nsqd.protocol.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -49,30 +48,6 @@ TRIM_INTERVAL = 1.0
 WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
 SAVE_AGAIN = 1.0  # after metadata could not be written
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
-
-
-class Services(Protocol):
-    """What topics need of the broker."""
-
-    options: Options
-    node: Node
-    turn: Turn
-    timers: Timers  # by the monotonic clock
-    due_timers: Timers  # by the clock that counts from the epoch
-    syncer: Syncer
-    reads: DiskReads
-    dead_letters: DeadLetters
-    loop: asyncio.AbstractEventLoop
-    topics: dict[str, Topic]
-    problems: dict[Thing, str]
-    """What is wrong with the process: the same dictionary all the time."""
-
-    def healthy(self, what: Thing = WRITE) -> None: ...
-    def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
-    def changed(self, ephemeral: bool) -> None: ...
-    def announce(self, topic: str, channel: str = "") -> None: ...
-    def topic(self, name: str) -> Topic: ...
-    def delete_topic(self, name: str) -> None: ...
 
 
 class Broker:
@@ -88,7 +63,7 @@ class Broker:
         self.handshakes = Handshakes()
         self.auth_servers: AuthServers | None = None
         if options.auth_http_address:
-            from .auth_servers import AuthServers
+            from nsquark.nsqd.protocol.auth_servers import AuthServers
 
             self.auth_servers = AuthServers(options, self.certificates)
         self.start_time = time.time()
@@ -236,7 +211,7 @@ class Broker:
         """What keeps a new connection to what it may do; None where everybody may do everything."""
         if self.auth_servers is None:
             return None
-        from .client_auth import ClientAuth
+        from nsquark.nsqd.protocol.client_auth import ClientAuth
 
         return ClientAuth(self.auth_servers, expire)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsquark.flags import (
+from nsquark.cli.flags import (
     BOOL,
     DURATION,
     FLOATS,

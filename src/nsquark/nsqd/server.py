@@ -10,22 +10,22 @@ import socket
 from typing import TYPE_CHECKING
 
 from nsquark import kernel
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.http import HttpServer
-from nsquark.layers import TlsFirst
-from nsquark.listeners import Listener, listen, port_of, serve, shown
+from nsquark.net.layered_transport import TlsFirst
+from nsquark.net.listeners import Listener, listen, port_of, serve, shown
+from nsquark.nsqd.core.turn import Turn
+from nsquark.nsqd.http import routes as http_api
+from nsquark.nsqd.http.guard import tls_required
+from nsquark.nsqd.protocol.certificates import Certificates
+from nsquark.nsqd.protocol.connection import Connection
+from nsquark.nsqd.stats.memory import GC_PAUSES
+from nsquark.nsqd.stats.statsd import Statsd
+from nsquark.nsqd.storage.inspection import DataRefused
+from nsquark.nsqd.storage.metadata import BadMetadata
 
-from . import http_api
 from .broker import Broker
-from .certificates import Certificates
-from .connection import Connection
-from .http_guard import tls_required
-from .inspection import DataRefused
-from .memory import GC_PAUSES
-from .metadata import BadMetadata
 from .options import Options, TlsRequired
-from .statsd import Statsd
-from .turn import Turn
 
 if TYPE_CHECKING:
     from nsquark.kernel.fast_poll import Poll

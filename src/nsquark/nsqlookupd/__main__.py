@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from nsquark import logs, process
-from nsquark.flags import StartError, report
+from nsquark.cli import logs, process
+from nsquark.cli.flags import StartError, report
 from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import options as nsqlookupd_options

@@ -8,10 +8,10 @@ import socket
 from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
-from nsquark.addresses import name_of
 from nsquark.errors import BadChannel, BadTopic, Invalid, ProtocolError
 from nsquark.gotext import format_duration
 from nsquark.names import parse_name
+from nsquark.net.addresses import name_of
 from nsquark.wire import LOOKUP_OK, LookupParser, pack_answer, parse_peer
 
 from .registrations import DirectoryFull, Peer, Registration

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsquark.flags import BOOL, DURATION, INT, LOG_LEVEL, STRING, FlagSet, StartError, flag
+from nsquark.cli.flags import BOOL, DURATION, INT, LOG_LEVEL, STRING, FlagSet, StartError, flag
 
 
 def _host_name() -> str:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from nsquark.http import HttpServer
-from nsquark.listeners import Listener, listen, port_of, serve, shown
+from nsquark.net.listeners import Listener, listen, port_of, serve, shown
 
 from . import http_api
 from .connection import Connection

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from nsquark import logs
+from nsquark.cli import logs
+from nsquark.cli.flags import FlagError, FlagSet, HelpRequested, StartError, report
 from nsquark.errors import NsquarkError
-from nsquark.flags import FlagError, FlagSet, HelpRequested, StartError, report
 from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import session

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 
 from . import durable
 from .failures import one_line

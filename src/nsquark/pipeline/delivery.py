@@ -12,8 +12,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from nsquark.cli.flags import StartError
 from nsquark.errors import NsquarkError
-from nsquark.flags import StartError
 from nsquark.spark.errors import OptionError
 from nsquark.spark.sink.application import Application
 from nsquark.spark.sink.options import SinkOptions, parse_sink_options

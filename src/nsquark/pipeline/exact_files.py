@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nsquark.cli.flags import StartError
 from nsquark.errors import NsquarkError
-from nsquark.flags import StartError
 from nsquark.gotext import format_os_error
 
 from . import durable

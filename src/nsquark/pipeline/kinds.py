@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nsquark.flags import DURATION, STRING, STRINGS, Kind
+from nsquark.cli.flags import DURATION, STRING, STRINGS, Kind
 
 AVAILABLE_NOW: Final = "available-now"
 _MS = re.compile(r"\d{1,15}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from nsquark.flags import BOOL, INT, LOG_LEVEL, STRING, STRINGS, StartError, flag
+from nsquark.cli.flags import BOOL, INT, LOG_LEVEL, STRING, STRINGS, StartError, flag
 from nsquark.names import is_valid_name
 
 from .kinds import AVAILABLE_NOW, PAIRS, TIME, TRIGGER

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, Protocol
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.gotext import format_os_error
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 from nsquark.spark.sink.application import Application
 from nsquark.spark.sink.nsqds import find_tcp_addresses
 from nsquark.spark.sink.options import SinkOptions

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 
 from .failures import one_line
 from .options import Common

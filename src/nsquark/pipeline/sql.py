@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from nsquark.flags import StartError
+from nsquark.cli.flags import StartError
 
 from . import delivery, statements
 from .bodies import find_schemas, view

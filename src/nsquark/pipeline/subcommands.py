@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from nsquark.flags import BOOL, DURATION, FLOAT, FLOATS, INT, STRING, flag
+from nsquark.cli.flags import BOOL, DURATION, FLOAT, FLOATS, INT, STRING, flag
 from nsquark.names import is_valid_name
 
 from .kinds import PAIRS, TIME

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from nsquark.loopback import do_not_pace
+from nsquark.net.congestion import do_not_pace
 
 from .errors import BadResponse, RequestRefused, Unreachable
 

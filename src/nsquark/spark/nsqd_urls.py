@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from nsquark.addresses import join_address, split_address
 from nsquark.errors import ConnectionLost
+from nsquark.net.addresses import join_address, split_address
 
 from .errors import BadResponse, RequestRefused, Unreachable
 from .http import Access, fetch_json

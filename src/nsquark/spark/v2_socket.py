@@ -11,8 +11,8 @@ import ssl
 import struct
 from typing import Any
 
-from nsquark.addresses import split_address
 from nsquark.errors import ConnectionLost
+from nsquark.net.addresses import split_address
 from nsquark.wire.frame_parser import Error, FrameParser, Messages, Oks
 from nsquark.wire.message import Delivery
 

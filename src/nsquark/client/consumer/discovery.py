@@ -12,10 +12,10 @@ import random
 from collections.abc import Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from nsquark.addresses import join_address
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 from nsquark.http.client import request
 from nsquark.http.client_protocol import BadStatus, nsq_headers
+from nsquark.net.addresses import join_address
 
 from ..addresses import Addresses
 from ..config import Config

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from nsquark.addresses import join_address
+from nsquark.net.addresses import join_address
 
 from ..errors import BadResponse, Unreachable
 from ..http import fetch_json

@@ -10,7 +10,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from nsquark.addresses import join_address
+from nsquark.net.addresses import join_address
 
 from ..errors import BadResponse, RequestRefused, Unreachable
 from ..http import fetch_json

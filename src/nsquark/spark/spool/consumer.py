@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from nsquark.addresses import join_address, split_address
 from nsquark.client import Config, Consumer, Message
 from nsquark.errors import NsquarkError
+from nsquark.net.addresses import join_address, split_address
 
 from ..source.directory import Directory, Node
 from ..source.options import StreamOptions

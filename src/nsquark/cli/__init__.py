@@ -1,0 +1,1 @@
+"""What the command line of every program shares: flags, log lines, the process."""

@@ -1,0 +1,1 @@
+"""Sockets and what lies between them and a protocol: addresses, listeners, TLS and compression."""

@@ -1,0 +1,1 @@
+"""nsqd among its nsqlookupds."""

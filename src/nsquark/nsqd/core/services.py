@@ -1,0 +1,44 @@
+"""What the core needs of the process around it: the broker provides it, and tests provide their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from nsquark.nsqd.stats.health import WRITE, Thing
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from nsquark.nsqd.options import Options
+    from nsquark.nsqd.storage.disk_reads import DiskReads
+    from nsquark.nsqd.storage.node import Node
+    from nsquark.nsqd.storage.syncer import Syncer
+
+    from .dead_letters import DeadLetters
+    from .timers import Timers
+    from .topic import Topic
+    from .turn import Turn
+
+
+class Services(Protocol):
+    """The broker as its topics see it."""
+
+    options: Options
+    node: Node
+    turn: Turn
+    timers: Timers  # by the monotonic clock
+    due_timers: Timers  # by the clock that counts from the epoch
+    syncer: Syncer
+    reads: DiskReads
+    dead_letters: DeadLetters
+    loop: asyncio.AbstractEventLoop
+    topics: dict[str, Topic]
+    problems: dict[Thing, str]
+    """What is wrong with the process: the same dictionary all the time."""
+
+    def healthy(self, what: Thing = WRITE) -> None: ...
+    def unhealthy(self, reason: str, what: Thing = WRITE) -> None: ...
+    def changed(self, ephemeral: bool) -> None: ...
+    def announce(self, topic: str, channel: str = "") -> None: ...
+    def topic(self, name: str) -> Topic: ...
+    def delete_topic(self, name: str) -> None: ...

@@ -1,0 +1,1 @@
+"""The HTTP side of nsqd: its routes, their arguments, and the guard before them."""

@@ -1,0 +1,185 @@
+"""What a URL says to a handler: topics, channels, numbers, places in a log. Wrong ones raise HttpError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from nsquark.errors import LogCorrupt, LogDamaged, UnknownVersion
+from nsquark.http import HttpError, Request
+from nsquark.log import TimeSearch
+from nsquark.names import is_valid_name
+from nsquark.nsqd.broker import Broker
+from nsquark.nsqd.core.channel import Channel
+from nsquark.nsqd.core.topic import Topic
+
+MAX_POSITION = (1 << 63) - 1
+
+
+def argument(request: Request, name: str) -> str:
+    """A parameter that must be given, though it may be empty."""
+    value = request.query.get(name)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+def find_topic(broker: Broker, request: Request) -> Topic:
+    """The topic named in the query, which must be there."""
+    topic = broker.topics.get(argument(request, "topic"))
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+def topic_and_channel_name(broker: Broker, request: Request) -> tuple[Topic, str]:
+    """The topic, which must be there, and a channel's name, which must be possible."""
+    if not is_valid_name(argument(request, "topic")):
+        raise HttpError(400, "INVALID_ARG_TOPIC")
+    channel = argument(request, "channel")
+    if not is_valid_name(channel):
+        raise HttpError(400, "INVALID_ARG_CHANNEL")
+    return find_topic(broker, request), channel
+
+
+def find_channel(broker: Broker, request: Request) -> Channel:
+    topic, name = topic_and_channel_name(broker, request)
+    channel = topic.channels.get(name)
+    if channel is None:
+        raise HttpError(404, "CHANNEL_NOT_FOUND")
+    return channel
+
+
+def number(request: Request, name: str, default: int, most: int = MAX_POSITION) -> int:
+    """A number that may be left out: decimal digits, at most `most`."""
+    text = request.query.get(name)
+    return default if text is None else parse_number(text, name, most)
+
+
+def parse_number(text: str, name: str, most: int = MAX_POSITION) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)
+
+
+def is_ours(topic: Topic, request: Request) -> None:
+    """Refuse a request that means another log of this name: a position there is none here."""
+    epoch = request.query.get("epoch")
+    if epoch is not None and epoch != f"{topic.epoch:016x}":
+        raise HttpError(409, "EPOCH_CHANGED", bounds(topic))
+
+
+def bounds(topic: Topic) -> dict[str, object]:
+    """Which log this is and where it begins and ends."""
+    return {"epoch": f"{topic.epoch:016x}", "first": topic.log.first, "next": topic.log.end}
+
+
+def check_position(topic: Topic, position: int) -> None:
+    """Refuse a position that is not there any more, or not yet."""
+    if position < topic.log.first:
+        raise HttpError(410, "POSITION_GONE", {"position": position, **bounds(topic)})
+    if position > topic.log.end:
+        raise HttpError(416, "POSITION_NOT_REACHED", {"position": position, **bounds(topic)})
+
+
+class Place(NamedTuple):
+    """A place in a log as somebody names it: `position`, or else the first message at or after `time`."""
+
+    position: int | None = None
+    time: int = 0  # ns since the epoch
+    word: str = ""  # earliest or latest
+
+
+def parse_place(request: Request, name: str) -> Place | None:
+    """`earliest`, `latest`, a position, or a time (RFC 3339; UTC, if it does not say), or `timestamp_ms`."""
+    timestamp = request.query.get("timestamp_ms")
+    text = request.query.get(name)
+    if timestamp is not None and text is not None:
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    if timestamp is not None:
+        return Place(time=parse_number(timestamp, "timestamp_ms", MAX_POSITION // 1_000_000) * 1_000_000)
+    if text is None:
+        return None
+    if text in ("earliest", "latest"):
+        return Place(word=text)
+    if text.isascii() and text.isdigit():
+        return Place(parse_number(text, name))
+    try:
+        # the plus of an offset is a space to whoever forgot to escape it
+        time = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        return Place(time=_nanoseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC)))
+    except (ValueError, OverflowError):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}") from None
+
+
+def _nanoseconds(time: datetime) -> int:
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return max(0, (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000)
+
+
+async def resolve(broker: Broker, topic: Topic, place: Place) -> int:
+    """The position of a place, which is there in the log."""
+    topic.commit()
+    if place.word:
+        return topic.log.first if place.word == "earliest" else topic.log.end
+    if place.position is not None:
+        check_position(topic, place.position)
+        return place.position
+    position = await position_at(broker, topic, place.time)
+    return max(position, topic.log.first)
+
+
+async def position_at(broker: Broker, topic: Topic, time: int) -> int:
+    """Where the first message at or after a time (ns since the epoch) is. Looks into files, in a thread."""
+    while True:
+        search = TimeSearch(topic.log)
+        try:
+            position = await broker.reads.run(lambda search=search: search.position_at(time))  # type: ignore[misc]
+        except LogDamaged as error:
+            topic.leave_out(error)
+        except (LogCorrupt, OSError) as error:
+            raise cannot_read(topic, error) from None
+        else:
+            break
+    if topic.exiting:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    return topic.log.lost.next_gap(position)
+
+
+def cannot_read(topic: Topic, error: Exception) -> HttpError:
+    """The log of a topic does not read: the health of the process says so, and so does the answer."""
+    if isinstance(error, LogCorrupt):
+        topic.suspect(error)
+    elif isinstance(error, UnknownVersion):
+        topic.broken(str(error), "segment", error.path)
+    else:
+        topic.broken(str(error))
+    return HttpError(500, "LOG_UNREADABLE")
+
+
+def not_stored(reason: str) -> HttpError:
+    """The disk has refused. NSQ says EXITING whatever the reason; that the disk is full is worth knowing."""
+    return HttpError(503, "NOT_STORED", {"reason": reason})
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """Answer 503 if the disk refuses what is done in here."""
+    try:
+        yield
+    except OSError as error:
+        raise not_stored(error.strerror or str(error)) from None
+
+
+@contextmanager
+def journaling(topic: Topic) -> Iterator[None]:
+    """Do nothing in here if the journal cannot be written, and have it in the journal before it is answered.
+
+    Where the disk becomes full just then, it is done and answered 503: then it may be repeated.
+    """
+    with storing():
+        topic.check_journal()
+        yield
+        topic.store_journal()

@@ -1,0 +1,208 @@
+"""`/log/range` and `/log/read`: a topic's log in the open, by position.
+
+The answer to a read is a head, batches as they lie on disk, and the index of where each message begins:
+
+    0       4       8          16      24       32
+    | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
+    | magic | count | position | epoch | length | batches  | index: count times u32
+
+For who does without the index, files go straight into the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Iterator
+
+from nsquark.errors import ConnectionLost, LogCorrupt, LogDamaged
+from nsquark.http import HttpError, Request, Response, v1_json, v1_stream
+from nsquark.kernel import Buffer
+from nsquark.log import LogReader
+from nsquark.nsqd.broker import Broker
+from nsquark.nsqd.core.channel import Channel
+from nsquark.nsqd.core.topic import Topic
+
+from .arguments import (
+    MAX_POSITION,
+    bounds,
+    cannot_read,
+    check_position,
+    find_channel,
+    find_topic,
+    is_ours,
+    journaling,
+    number,
+    position_at,
+)
+
+logger = logging.getLogger(__name__)
+
+HEAD = struct.Struct(">4sIQQQ")
+MAGIC = b"NQR1"
+LONGEST_WAIT_MS = 60_000
+DEFAULT_READ = 16 << 20
+LARGEST_READ = 256 << 20
+MAX_READERS = 256  # each may hold half a megabyte, and some files
+CONTENT_TYPE = "application/vnd.nsquark.log"
+
+
+class LogApi:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._readers = 0
+
+    # ---- where a log begins and ends
+
+    async def range(self, request: Request) -> Response:
+        topic = find_topic(self._broker, request)
+        is_ours(topic, request)
+        channel = find_channel(self._broker, request) if "channel" in request.query else None
+        if "commit" in request.query:
+            if channel is None:
+                raise HttpError(400, "MISSING_ARG_CHANNEL")
+            commit(channel, number(request, "commit", 0))
+        wait_ms = number(request, "wait_ms", 0, LONGEST_WAIT_MS)
+        time_ms = number(request, "timestamp_ms", -1, MAX_POSITION // 1_000_000)
+        topic.commit()
+        beyond = number(request, "from", topic.log.end)
+        if wait_ms:
+            await _news(request, topic, beyond, wait_ms / 1000)
+            is_ours(topic, request)
+        told: dict[str, object] = {
+            "node": self._broker.node.uuid,
+            "topic": topic.name,
+            **bounds(topic),
+            "synced": topic.synced,
+            "bytes": topic.log.size,
+        }
+        if time_ms >= 0:
+            told["position"] = await position_at(self._broker, topic, time_ms * 1_000_000)
+        if channel is not None:
+            if channel.exiting:
+                raise HttpError(404, "CHANNEL_NOT_FOUND")
+            told["channel"] = describe(channel)
+        return v1_json(told)
+
+    # ---- what is in it
+
+    async def read(self, request: Request) -> Response:
+        topic = find_topic(self._broker, request)
+        is_ours(topic, request)
+        topic.commit()
+        start = number(request, "from", topic.log.first)
+        check_position(topic, start)
+        end = min(number(request, "to", topic.log.end), topic.log.end)
+        max_bytes = number(request, "max_bytes", DEFAULT_READ, LARGEST_READ)
+        indexed = bool(number(request, "index", 1, 1))
+        if end < start:
+            raise HttpError(400, "INVALID_ARG_TO")
+        if self._readers >= MAX_READERS:
+            raise HttpError(503, "TOO_MANY_READERS")
+        self._readers += 1
+        try:
+            return await self._read(request, topic, start, end, max_bytes, indexed)
+        finally:
+            self._readers -= 1
+
+    async def _read(
+        self, request: Request, topic: Topic, start: int, end: int, max_bytes: int, indexed: bool
+    ) -> Response:
+        reads = self._broker.reads
+        reader = None
+        try:
+            while reader is None:
+                reader = LogReader(topic.log, start, end, max_bytes, indexed)
+                try:
+                    await reads.run(reader.locate)
+                except LogDamaged as error:
+                    reader.close()
+                    reader = None
+                    topic.leave_out(error)
+            if start < end and not reader.count:  # damaged, or forgotten by a log that is in memory only
+                following = topic.log.lost.next_gap(start)
+                more = {"following": following} if following > start else {}
+                raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic), **more})
+            length = HEAD.size + reader.length + (4 * reader.count if indexed else 0)
+            response = v1_stream(length, CONTENT_TYPE)
+            head = HEAD.pack(MAGIC, reader.count, reader.start, topic.epoch, reader.length)
+            body = await request.open_body(response, head)
+            try:
+                if body.direct and not indexed and reader.files:
+                    for descriptor, offset, stop in reader.files:
+                        await body.send_file(reads.run, descriptor, offset, stop)
+                else:
+                    parts = _parts(reader)
+                    while await body.send(reads.run, parts.__next__):
+                        pass
+            finally:
+                body.close()
+            return response
+        except (LogCorrupt, OSError) as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            logger.error("topic %s cannot be read from %d: %s", topic.name, start, error)
+            raise cannot_read(topic, error) from None
+        finally:
+            if reader is not None:
+                reader.close()
+
+
+def _parts(reader: LogReader) -> Iterator[Buffer]:
+    """The batches and the index, a piece at a time, with nothing as the last one. For a thread."""
+    first = reader.read()
+    if reader.length <= len(first):  # small: in one piece
+        yield b"".join((first, reader.index))
+    else:
+        yield first
+        yield from iter(reader.read, b"")
+        yield reader.index
+    yield b""
+
+
+def commit(channel: Channel, position: int) -> None:
+    """Finish everything before a position, and have the journal know it before anybody is told."""
+    topic = channel.topic
+    topic.commit()
+    if position > topic.log.end:
+        raise HttpError(416, "POSITION_NOT_REACHED", {"position": position, **bounds(topic)})
+    with journaling(topic):
+        channel.commit(position)
+
+
+def describe(channel: Channel) -> dict[str, object]:
+    """Where a channel stands."""
+    return {
+        "channel_name": channel.name,
+        "position": channel.low(),
+        "next": channel.cursor.position,
+        "depth": channel.depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+    }
+
+
+async def _news(request: Request, topic: Topic, position: int, seconds: float) -> None:
+    """Wait, at most so long, for what lies behind this position. Raises HttpError if the topic goes.
+
+    When the client closes its side, the wait is over: most of those who do are gone for good.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while topic.log.end <= position and not topic.exiting:
+        news: asyncio.Future[None] = loop.create_future()
+
+        def wake(news: asyncio.Future[None] = news) -> None:
+            if not news.done():
+                news.set_result(None)
+
+        topic.watchers.add(wake)
+        try:
+            gone = await request.wait_until_gone(until - loop.time(), news)
+        finally:
+            topic.watchers.discard(wake)
+        if gone or loop.time() >= until:
+            break
+    if topic.exiting:
+        raise HttpError(404, "TOPIC_NOT_FOUND")

@@ -1,0 +1,240 @@
+"""The routes of staged publishing: put, prepare, publish, abort, list. An addition to NSQ's API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from nsquark import kernel
+from nsquark.gotext import parse_int
+from nsquark.http import HttpError, Request, Response, Router, v1_json
+from nsquark.http.slices import slices
+from nsquark.kernel.pure import BAD_COUNT, COMPLETE, IN_COUNT, SHORT
+from nsquark.names import is_ephemeral, is_valid_name
+from nsquark.nsqd.broker import Broker
+from nsquark.nsqd.staged.application import Home, Published, Stage, Wanted
+from nsquark.nsqd.staged.stage_file import BadStage
+from nsquark.nsqd.staged.staging import StagingError
+
+from .arguments import not_stored
+
+APP = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+URL = re.compile(r"https?://[!-~]{1,500}")
+MAX_NUMBER = (1 << 63) - 1
+MAX_PARTITION = (1 << 31) - 1
+MAX_PUBLISH_BODY = 4 << 20  # about 20,000 partitions, and a note
+MAX_NOTE = 2 << 20
+STORED = v1_json({"known": False})
+KNOWN = v1_json({"known": True})
+
+
+def add_staging_routes(table: Router, broker: Broker) -> None:
+    api = StagingApi(broker)
+    max_body = broker.options.max_body_size
+    table.add("POST", "/staged/put", api.put, max_body=max_body, logged=False, access="publish")
+    # whoever may put has said where; these only name what was put
+    table.add("POST", "/staged/prepare", api.prepare, max_body=MAX_PUBLISH_BODY, access="known")
+    table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY, access="known")
+    table.add("POST", "/staged/abort", api.abort, access="known")
+    table.add("GET", "/staged", api.listed, access="known")
+
+
+class StagingApi:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._staging = broker.staging
+
+    def put(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
+        app, batch = _app(request), _number(request, "batch")
+        partition, attempt = _number(request, "partition", MAX_PARTITION), _attempt(request)
+        seq = _number(request, "seq", MAX_PARTITION)
+        topic = self._topic(request)
+        defer_ms = self._defer(request)
+        count = self._check_mpub(request.body)
+        try:
+            stage = self._staging.stage(app, batch, partition, attempt)
+            if stage is None:
+                return KNOWN
+            if stage.records < 0:
+                return self._put_later(stage, seq, topic, count, defer_ms, request.body)
+            self._staging.put(stage, seq, topic, count, defer_ms, request.body)
+        except StagingError as error:
+            raise HttpError(error.status, error.code) from None
+        except OSError as error:
+            return self._refused(error)
+        return STORED
+
+    async def _put_later(
+        self, stage: Stage, seq: int, topic: str, count: int, defer_ms: int, body: bytes
+    ) -> Response:
+        """The stage is of an earlier process, and must be looked into."""
+        try:
+            await self._staging.recover(stage)
+            self._staging.put(stage, seq, topic, count, defer_ms, body)
+        except StagingError as error:
+            raise HttpError(error.status, error.code) from None
+        except OSError as error:
+            return self._refused(error)
+        return STORED
+
+    def _refused(self, error: OSError) -> Response:
+        self._broker.unhealthy(str(error))
+        return not_stored(error.strerror or str(error)).response
+
+    async def prepare(self, request: Request) -> Response:
+        app, batch = _app(request), _number(request, "batch")
+        home = Home(_argument(request, "home"), _argument(request, "home_url"))
+        if not ATTEMPT.fullmatch(home.node):
+            raise HttpError(400, "INVALID_HOME")
+        if not URL.fullmatch(home.url):
+            raise HttpError(400, "INVALID_HOME_URL")
+        wanted, _ = _parse_wanted(request.body)
+        try:
+            prepared = await self._staging.prepare(app, batch, wanted, home)
+        except StagingError as error:
+            raise HttpError(error.status, error.code) from None
+        except OSError as error:
+            return self._refused(error)
+        return STORED if prepared else KNOWN
+
+    async def publish(self, request: Request) -> Response:
+        app, batch = _app(request), _number(request, "batch")
+        wanted, note = _parse_wanted(request.body)
+        try:
+            published = await self._staging.publish(app, batch, wanted, note)
+        except StagingError as error:
+            raise HttpError(error.status, error.code) from None
+        except BadStage:
+            raise HttpError(500, "STAGE_BROKEN") from None
+        except OSError as error:
+            return self._refused(error)
+        except asyncio.CancelledError:
+            if self._broker.stopping:  # the next start goes on with it
+                raise HttpError(503, "EXITING") from None
+            raise
+        return v1_json(_answer(published))
+
+    def abort(self, request: Request) -> Response:
+        app, batch = _app(request), _number(request, "batch")
+        partition = _number(request, "partition", MAX_PARTITION) if "partition" in request.query else None
+        attempt = _attempt(request) if "attempt" in request.query else None
+        try:
+            number = self._staging.abort(app, batch, partition, attempt)
+        except StagingError as error:
+            raise HttpError(error.status, error.code) from None
+        except OSError as error:
+            return self._refused(error)
+        return v1_json({"aborted": number})
+
+    async def listed(self, request: Request) -> Response:
+        wanted = _app(request) if "app" in request.query else None
+        apps: list[dict[str, Any]] = []
+        async for some in slices(self._staging.listed(wanted, time.time())):
+            apps += some
+        return v1_json({"node": self._broker.node.uuid, "apps": apps})
+
+    def _topic(self, request: Request) -> str:
+        name = _argument(request, "topic")
+        if not is_valid_name(name):
+            raise HttpError(400, "INVALID_TOPIC")
+        if is_ephemeral(name):  # it would not survive what staging is for
+            raise HttpError(400, "EPHEMERAL_TOPIC")
+        return name
+
+    def _defer(self, request: Request) -> int:
+        text = request.query.get("defer")
+        if text is None:
+            return 0
+        try:
+            defer_ms = parse_int(text, 10)
+        except ValueError:
+            raise HttpError(400, "INVALID_DEFER") from None
+        if not 0 <= defer_ms / 1000 <= self._broker.options.max_req_timeout:
+            raise HttpError(400, "INVALID_DEFER")
+        return defer_ms
+
+    def _check_mpub(self, body: bytes) -> int:
+        """How many messages there are."""
+        options = self._broker.options
+        status, stop, number, value = kernel.scan_mpub(
+            body, 0, len(body), options.max_msg_size, options.max_body_size, 0, 0
+        )
+        if status == COMPLETE and stop == len(body):
+            return number
+        no_count = status == BAD_COUNT or (status == SHORT and value == IN_COUNT)
+        raise HttpError(413, "BAD_BODY" if no_count or status == COMPLETE else "BAD_MESSAGE")
+
+
+def _argument(request: Request, name: str) -> str:
+    value = request.query.get(name)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+def _app(request: Request) -> str:
+    name = _argument(request, "app")
+    if not APP.fullmatch(name):
+        raise HttpError(400, "INVALID_APP")
+    return name
+
+
+def _attempt(request: Request) -> str:
+    attempt = _argument(request, "attempt")
+    if not ATTEMPT.fullmatch(attempt):
+        raise HttpError(400, "INVALID_ATTEMPT")
+    return attempt
+
+
+def _number(request: Request, name: str, most: int = MAX_NUMBER) -> int:
+    try:
+        number = parse_int(_argument(request, name), 10)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= most:
+        raise HttpError(400, f"INVALID_{name.upper()}")
+    return number
+
+
+def _parse_wanted(body: bytes) -> tuple[list[Wanted], str]:
+    """`{"partitions": [{"partition": 0, "attempt": "…", "messages": 10}, …], "note": "…"}`.
+
+    A partition comes once, the note may be missing.
+    """
+    try:
+        told = json.loads(body)
+        entries, note = told["partitions"], told.get("note", "")
+        if not isinstance(entries, list) or not isinstance(note, str) or len(note) > MAX_NOTE:
+            raise TypeError("not a list, or no note")
+        wanted = [_parse_stage(each) for each in entries]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise HttpError(400, "INVALID_BODY") from None
+    if len({each.partition for each in wanted}) < len(wanted):
+        raise HttpError(400, "INVALID_BODY")
+    return wanted, note
+
+
+def _parse_stage(entry: dict[str, Any]) -> Wanted:
+    partition, attempt, messages = entry["partition"], entry["attempt"], entry["messages"]
+    for number, most in ((partition, MAX_PARTITION), (messages, MAX_NUMBER)):
+        if type(number) is not int or not 0 <= number <= most:
+            raise ValueError("not a count")
+    if not isinstance(attempt, str) or not ATTEMPT.fullmatch(attempt):
+        raise ValueError("not an attempt")
+    return Wanted(partition, attempt, messages)
+
+
+def _answer(published: Published) -> dict[str, Any]:
+    topics = published.topics
+    return {
+        "known": published.known,
+        "batch": published.batch,
+        "messages": None if topics is None else sum(topics.values()),
+        "topics": None if topics is None else dict(topics),
+        "note": published.note,
+    }

@@ -1,0 +1,1 @@
+"""The TCP side of nsqd: connections, their commands, negotiation, upgrades and authorization."""

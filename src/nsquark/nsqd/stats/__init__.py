@@ -1,0 +1,1 @@
+"""What nsqd tells about itself: /stats, statsd, /metrics, its health."""

@@ -1,0 +1,1 @@
+"""The data directory of nsqd, and the threads that wait for the disk."""

@@ -1,0 +1,129 @@
+"""The queues of messages that wait, against lists; and what they cost when they are long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsquark.nsqd.core.redelivery import AgainQueue, LaterQueue
+from tests.nsqd.costs import calls
+
+
+def messages(queue: AgainQueue | LaterQueue) -> list[int]:
+    """Every position, in the order in which they come."""
+    return [position for each in queue for position in range(each.position, each.position + each.number)]
+
+
+def holds(queue: AgainQueue | LaterQueue, expected: list[int]) -> None:
+    assert messages(queue) == expected
+    assert queue.count == len(expected)
+    assert bool(queue) == bool(expected)
+    assert queue.low == min(expected, default=None)
+    found = [
+        position
+        for each in queue.from_position(0, 1 << 30)
+        for position in range(each.position, each.position + each.number)
+    ]
+    assert found == sorted(expected)
+
+
+def chunks(draw: random.Random) -> list[tuple[int, int]]:
+    """Ranges that do not overlap, in any order: (position, number)."""
+    cuts = sorted(draw.sample(range(60), 2 * draw.randint(0, 8)))
+    found = [(low, high - low) for low, high in zip(cuts[::2], cuts[1::2], strict=True)]
+    draw.shuffle(found)
+    return found
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**64).map(random.Random))
+def test_what_is_to_come_again_comes_in_the_order_it_was_pushed(draw: random.Random) -> None:
+    queue, expected = AgainQueue(), []
+    for position, number in chunks(draw):
+        queue.push(position, number, 1, 0)
+        expected += range(position, position + number)
+    for _ in range(draw.randint(0, 12)):
+        if draw.random() < 0.5 and expected:
+            assert queue.first.position == expected[0]
+            number = draw.randint(1, queue.first.number)
+            queue.take(number)
+            del expected[:number]
+        else:
+            start = draw.randrange(60)
+            end = start + draw.randrange(12)
+            queue.drop(start, end)
+            expected = [each for each in expected if not start <= each < end]
+        holds(queue, expected)
+    queue.clear()
+    holds(queue, [])
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**64).map(random.Random))
+def test_what_is_deferred_comes_by_its_time(draw: random.Random) -> None:
+    queue = LaterQueue()
+    expected: list[tuple[int, int]] = []  # (due, position)
+    for position, number in chunks(draw):
+        due = draw.randrange(4)
+        queue.push(due, position, number, 1)
+        expected += [(due, each) for each in range(position, position + number)]
+    for _ in range(draw.randint(0, 12)):
+        expected.sort()
+        if draw.random() < 0.4 and expected:
+            first = queue.first
+            assert (first.due, first.position) == expected[0]
+            assert queue.pop() == first
+            del expected[: first.number]
+        else:
+            start = draw.randrange(60)
+            end = start + draw.randrange(12)
+            queue.drop(start, end)
+            expected = [each for each in expected if not start <= each[1] < end]
+        expected.sort()
+        holds(queue, [position for _, position in expected])
+
+
+def filled(kind: type[AgainQueue] | type[LaterQueue], size: int) -> AgainQueue | LaterQueue:
+    queue = kind()
+    for position in range(size):
+        queue.push(
+            *(
+                (position % 7, 2 * position, 1, 1)
+                if isinstance(queue, LaterQueue)
+                else (2 * position, 1, 1, 0)
+            )
+        )
+    return queue
+
+
+@pytest.mark.parametrize("kind", [AgainQueue, LaterQueue])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda queue: queue.low,
+        lambda queue: queue.drop(500, 520),
+        lambda queue: queue.drop(0, 7),
+        lambda queue: queue.from_position(500, 10),
+        lambda queue: queue.drop(501, 502),
+    ],
+)
+def test_a_long_queue_costs_no_more_than_a_short_one(
+    kind: type[AgainQueue] | type[LaterQueue], work: Callable[[AgainQueue | LaterQueue], object]
+) -> None:
+    short, long = filled(kind, 3_000), filled(kind, 60_000)
+    assert calls(lambda: work(long)) <= 2 * calls(lambda: work(short))
+
+
+def test_what_is_dropped_from_the_middle_does_not_stay_in_memory_for_long() -> None:
+    queue = AgainQueue()
+    queue.push(0, 1, 1, 0)
+    for round_ in range(20):
+        for position in range(1, 2_001):
+            queue.push(position, 1, 1, round_)
+        queue.drop(1, 2_001)
+    holds(queue, [0])
+    assert len(queue._entries) < 5_000

@@ -1,0 +1,169 @@
+"""`nsqd.dat`: written as NSQ writes it, read as NSQ reads it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsquark.names import is_ephemeral
+from nsquark.nsqd.storage.metadata import FILE_NAME, BadMetadata, ChannelMetadata, TopicMetadata, load, pack
+from nsquark.version import NSQ_VERSION
+
+
+@dataclass
+class Entry:
+    """A topic or a channel, as far as the metadata look at it."""
+
+    name: str
+    paused: bool = False
+    channels: dict[str, Entry] = field(default_factory=dict)
+    max_attempts: int | None = None
+
+    @property
+    def ephemeral(self) -> bool:
+        return is_ephemeral(self.name)
+
+
+def topic(name: str, *channels: Entry, paused: bool = False) -> Any:
+    return cast(Any, Entry(name, paused, {channel.name: channel for channel in channels}))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
+
+
+def test_the_file_is_written_as_nsq_writes_it() -> None:
+    assert FILE_NAME == "nsqd.dat"
+    assert NSQ_VERSION == "1.3.0"
+    assert pack([]) == b'{"topics":null,"version":"1.3.0"}'
+    assert pack([topic("t", Entry("ch"))]) == (
+        b'{"topics":[{"name":"t","paused":false,"channels":[{"name":"ch","paused":false}]}],"version":"1.3.0"}'
+    )
+    assert pack([topic("t", paused=True)]) == (
+        b'{"topics":[{"name":"t","paused":true,"channels":null}],"version":"1.3.0"}'
+    )
+
+
+def test_what_is_ephemeral_is_left_out() -> None:
+    topics = [topic("e#ephemeral", Entry("ch")), topic("t", Entry("c#ephemeral"), Entry("d", paused=True))]
+    assert json.loads(pack(topics))["topics"] == [
+        {"name": "t", "paused": False, "channels": [{"name": "d", "paused": True}]}
+    ]
+    assert json.loads(pack(topics[:1]))["topics"] is None
+    assert json.loads(pack([topic("t", Entry("c#ephemeral"))]))["topics"][0]["channels"] is None
+
+
+NAMES = st.from_regex(r"[.a-zA-Z0-9_-]{1,54}(#ephemeral)?", fullmatch=True)
+
+
+LIMITS = st.none() | st.integers(0, 65535)
+CHANNELS = st.dictionaries(NAMES, st.builds(ChannelMetadata, st.booleans(), LIMITS), max_size=3)
+
+
+@given(st.dictionaries(NAMES, st.tuples(st.booleans(), CHANNELS)))
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, topics: dict[str, tuple[bool, dict[str, ChannelMetadata]]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / FILE_NAME
+    path.write_bytes(
+        pack(
+            topic(
+                name,
+                *[
+                    Entry(channel, told.paused, max_attempts=told.max_attempts)
+                    for channel, told in channels.items()
+                ],
+                paused=paused,
+            )
+            for name, (paused, channels) in topics.items()
+        )
+    )
+    assert load(path) == {
+        name: TopicMetadata(
+            paused, {channel: told for channel, told in channels.items() if not is_ephemeral(channel)}
+        )
+        for name, (paused, channels) in topics.items()
+        if not is_ephemeral(name)
+    }
+
+
+def test_no_file_is_a_fresh_start(file: Path) -> None:
+    assert load(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        ("{}", {}),
+        ('{"topics":null}', {}),
+        ('{"topics":[]}', {}),
+        ('{"topics":[{"name":"t"}]}', {"t": TopicMetadata()}),
+        ('{"topics":[{"name":"t","channels":null,"paused":true}]}', {"t": TopicMetadata(True)}),
+        ('{"topics":[{"name":"t","channels":[]}]}', {"t": TopicMetadata()}),
+        (
+            ' {"version":"0.2.18","x":1,"topics":[{"y":2,"channels":[{"name":"c","z":[]}],"name":"t"}]}\n',
+            {"t": TopicMetadata(False, {"c": ChannelMetadata()})},
+        ),
+        ('{"topics":[{"name":"."},{"name":".."}]}', {".": TopicMetadata(), "..": TopicMetadata()}),
+        ('{"topics":[{"name":"t#ephemeral"}]}', {}),
+    ],
+)
+def test_what_is_absent_null_or_unknown_is_fine(file: Path, text: str, topics: object) -> None:
+    file.write_text(text)
+    assert load(file) == topics
+
+
+def test_invalid_names_are_skipped_with_a_warning(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["", "a b", "a" * 65, "#ephemeral", "a\n", "é"]
+    topics: list[object] = [{"name": name} for name in names]
+    topics.append({"channels": [{"name": "c"}]})
+    topics.append({"name": "t", "channels": [{"name": name} for name in names] + [{"name": "c"}, {}]})
+    file.write_text(json.dumps({"topics": topics}))
+    with caplog.at_level(logging.WARNING):
+        assert load(file) == {"t": TopicMetadata(False, {"c": ChannelMetadata()})}
+    assert "skipping creation of invalid topic a b" in caplog.text
+    assert "skipping creation of invalid channel a b" in caplog.text
+    assert len(caplog.records) == 2 * (len(names) + 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"[]",
+        b"1",
+        b'"x"',
+        b'{"topics":[{"name":"t"}]',
+        b'{"topics":[{"name":"t"}]}}',
+        b'{"topics":5}',
+        b'{"topics":{"a":1}}',
+        b'{"topics":["t"]}',
+        b'{"topics":[{"name":5}]}',
+        b'{"topics":[{"name":"t","channels":5}]}',
+        b'{"topics":[{"name":"t","channels":["c"]}]}',
+        b'{"topics":[{"name":"t","channels":[{"name":7}]}]}',
+        b"\xff\xfe",
+        b"\0" * 50,
+    ],
+)
+def test_what_cannot_be_understood_stops_the_start(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(BadMetadata) as caught:
+        load(file)
+    assert str(caught.value).startswith(f"failed to parse metadata in {file} - ")
+
+
+def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadMetadata) as caught:
+        load(tmp_path)
+    assert str(caught.value).startswith(f"failed to read metadata from {tmp_path} - ")
