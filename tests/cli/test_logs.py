@@ -242,7 +242,7 @@ def test_flush_waits_for_the_writing_but_not_for_ever(pipe: Pipe) -> None:
 
 def test_a_process_ends_in_time_though_nobody_reads_its_stderr() -> None:
     program = (
-        "import logging; from nsquark import logs; logs.set_up('[t] ')\n"
+        "import logging; from nsquark.cli import logs; logs.set_up('[t] ')\n"
         "for i in range(20000): logging.getLogger('nsquark').info('line %d %s', i, 'x' * 100)\n"
         "logs.flush(); print('done', flush=True)"
     )
@@ -258,7 +258,7 @@ def test_a_process_ends_in_time_though_nobody_reads_its_stderr() -> None:
 
 def test_everything_logged_is_written_before_a_process_ends() -> None:
     program = (
-        "import logging; from nsquark import logs; logs.set_up('[t] ')\n"
+        "import logging; from nsquark.cli import logs; logs.set_up('[t] ')\n"
         "for i in range(500): logging.getLogger('nsquark').info('line %d', i)"
     )
     with run(program, stderr=subprocess.PIPE) as process:
@@ -293,7 +293,7 @@ def test_a_reader_that_went_away_silences_the_log(pipe: Pipe) -> None:
 
 def test_a_stderr_closed_at_the_start_is_silence_and_no_data_file_gets_the_log(tmp_path: Path) -> None:
     program = (
-        "import logging, os; from nsquark import logs\n"
+        "import logging, os; from nsquark.cli import logs\n"
         f"fd = os.open({str(tmp_path / 'data')!r}, os.O_CREAT | os.O_WRONLY)\n"
         "assert fd == 2, fd\n"
         "logs.set_up('[t] '); logging.getLogger('nsquark').error('x'); logs.flush()\n"

@@ -522,3 +522,21 @@ def test_another_version_is_left_alone(tmp_path: Path, number: int, newest: bool
     with pytest.raises(UnknownVersion, match=f"{victim.name} has a batch of format NQB2 at offset {at}"):
         TopicLog(tmp_path, Limits(), Ids())
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+def test_a_length_that_leads_past_a_whole_batch_is_not_followed(tmp_path: Path) -> None:
+    limits, ids = Limits(tail_messages=0), Ids()
+    log = TopicLog(tmp_path, limits, ids)
+    for body in (b"a", b"b" * 500, b"c", b"d", b"e"):
+        log.add_bodies([body], 1, 0)
+        log.commit()
+    log.close(sync=False)
+    [victim] = segments(tmp_path)
+    data = victim.read_bytes()
+    batches = split_batches(data)
+    end = batches[1].offset + batches[1].length
+    # Without these bytes the last batch lies where the length of the second says that it ends.
+    victim.write_bytes(data[: end - batches[3].length] + data[end + batches[2].length :])
+    log = TopicLog(tmp_path, limits, ids)
+    assert sorted(contents(log)) == [0, 3, 4]
+    log.close(sync=False)

@@ -167,7 +167,13 @@ class _Walk:
                 if batch is not None:
                     told.append(batch)
         if told:
-            return self._best(told, exact)
+            best = self._best(told, exact)
+            if best is None or exact is None or best.position == exact:
+                return best
+            # Bytes are missing, so the length in the header leads past whole batches that go on to there.
+            skipped = self._search(offset, least, best.offset)
+            before = (each for each in skipped if each.offset < best.offset < self._run_end(each))
+            return next(before, best)
         if by_length == by_frames == self._size:
             return None  # it was the last, and nothing is behind it
         # The last batch, or one whose write was cut short: what is found in there is in a body, unless whole
