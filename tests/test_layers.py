@@ -16,17 +16,18 @@ ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 NSQD_ROOMS = {
     f"nsqd.{room}" for room in ("core", "protocol", "http", "storage", "staged", "cluster", "stats")
 }
-BELOW_NSQD = {"wire", "log", "http", "kernel", "net", "names", "gotext", "errors", "version"}
+BELOW_NSQD = {"durable", "wire", "log", "http", "kernel", "net", "names", "gotext", "errors", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"version", "client", "sync"},
     "version": set(),
     "errors": set(),
     "gotext": set(),
     "names": {"errors"},
+    "durable": set(),
     "cli": {"gotext", "errors"},
     "kernel": {"errors"},
     "wire": {"kernel", "names", "errors"},
-    "log": {"kernel", "errors"},
+    "log": {"kernel", "durable", "errors"},
     "net": {"wire", "kernel", "cli", "gotext", "errors"},
     "http": {"net", "gotext", "errors", "version"},
     "debug": {"http", "gotext", "errors"},
@@ -45,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "nsqd.stats": {"http", "kernel", "gotext", "version", "nsqd", "nsqd.core", "nsqd.protocol"},
     "nsqd.storage": {
+        "durable",
         "cli",
         "log",
         "kernel",
@@ -56,7 +58,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.stats",
         "nsqd.staged",
     },
-    "nsqd.staged": {"log", "wire", "kernel", "errors", "nsqd", "nsqd.core", "nsqd.storage"},
+    "nsqd.staged": {
+        "durable",
+        "names",
+        "log",
+        "wire",
+        "kernel",
+        "errors",
+        "nsqd",
+        "nsqd.core",
+        "nsqd.storage",
+    },
     "nsqd.cluster": {
         "wire",
         "http",
@@ -77,10 +89,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": set(),
     "nsqadmin": {"http", "names", "gotext", "errors", "version"},
     "tools": {"client", "http", "names", "errors", "version"},
-    "spark": {"client", "wire", "http", "kernel", "net", "names", "errors", "version"},
+    "spark": {"durable", "client", "wire", "http", "kernel", "net", "names", "errors", "version"},
     "demo": {"client", "cli", "errors"},
     # A program that is all edge: its flags decide what it does.
-    "pipeline": {"spark", "cli", "gotext", "names", "errors", "version"},
+    "pipeline": {"durable", "spark", "cli", "gotext", "names", "errors", "version"},
 }
 
 # Modules from outside that have one home: pyspark is heavy, and one place picks the event loop.

@@ -1,4 +1,4 @@
-"""What a topic or channel may be called."""
+"""What a topic or channel may be called, and what its files are called then."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def parse_name(name: bytes) -> str | None:
 
 def is_ephemeral(name: str) -> bool:
     return name.endswith(EPHEMERAL)
+
+
+def to_file_name(name: str) -> str:
+    """What goes into a path: `.` and `..` are possible names, so a leading dot is written %2E."""
+    return "%2E" + name[1:] if name.startswith(".") else name
+
+
+def from_file_name(file_name: str) -> str:
+    return "." + file_name[3:] if file_name.startswith("%2E") else file_name

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import struct
-
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
 from nsquark.kernel import Run
+from nsquark.kernel.pure import HEADER, MAGIC
 
 from .topic_log import TopicLog
 
 READ_SIZE = 64 << 10  # at first; it doubles with each read that goes on from the last
 MAX_READ_SIZE = 1 << 20
-_HEADER = struct.Struct(">4sIIIQQqq")
 
 
 STEPPED_IN = Run(0, 0, 0, b"")
@@ -84,17 +82,17 @@ class Cursor(kernel.LogCursor):
 
     def _pass_deferred(self) -> Run | None:
         """Pass over a deferred batch at the cursor, or step into it where its due time does not matter."""
-        if self.remaining or len(self.data) - self.at < _HEADER.size:
+        if self.remaining or len(self.data) - self.at < HEADER.size:
             return None
-        magic, _, length, count, position, first_id, _, due = _HEADER.unpack_from(self.data, self.at)
-        if magic != b"NQB1":
+        magic, _, length, count, position, first_id, _, due = HEADER.unpack_from(self.data, self.at)
+        if magic != MAGIC:
             raise self._corrupt("no batch begins here")
         if not due:
             return None
         if position != self.position or position + count > self.log.end:
             raise self._corrupt(f"positions {position} to {position + count} where {self.position} follows")
         if self._whatever_due:
-            self.at += _HEADER.size
+            self.at += HEADER.size
             self.remaining = count
             return STEPPED_IN
         self.position += count
@@ -105,7 +103,7 @@ class Cursor(kernel.LogCursor):
         """The cursor was set into the middle of a batch: if that is deferred, its rest is passed over."""
         at = 0
         while True:
-            _, _, length, count, first, first_id, _, due = _HEADER.unpack_from(self.data, at)
+            _, _, length, count, first, first_id, _, due = HEADER.unpack_from(self.data, at)
             if self.position < first + count:
                 break
             at += length

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from nsquark.durable import sync_path
+
 BAD, ACKNOWLEDGED = ".bad", ".acknowledged"
 _TEMPORARY = ".bad.tmp"
 _PIECE = 1 << 20
@@ -112,7 +114,7 @@ def keep(path: Path, damage: Damage, aside: Path | None = None) -> tuple[Record,
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    _sync(directory)
+    sync_path(directory)
     return Record(kept, aside.name, damage, False), True
 
 
@@ -123,7 +125,7 @@ def acknowledge(record: Record) -> Record:
     path = record.path.with_name(record.path.name[: -len(BAD)] + ACKNOWLEDGED)
     with contextlib.suppress(FileNotFoundError):  # somebody has taken it away, and so has seen it
         os.rename(record.path, path)
-        _sync(path.parent)
+        sync_path(path.parent)
     return Record(path, record.file, record.damage, True)
 
 
@@ -149,11 +151,3 @@ def _same(fd: int, damage: Damage, known: Path) -> bool:
             if file.read(len(piece)) != piece:
                 return False
         return not file.read(1)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
+from nsquark.kernel.pure import FRAME, HEADER, MAGIC
 
 from .segment import Segment
 from .topic_log import TopicLog
@@ -22,8 +23,6 @@ from .topic_log import TopicLog
 PIECE = 512 << 10
 MAX_FILES = 64  # that one range may hold open
 _WINDOW = 64 << 10
-_HEADER = struct.Struct(">4sIIIQQqq")
-_FRAME = struct.Struct(">IIqH16s")
 _INDEX = struct.Struct(">I")
 
 
@@ -67,12 +66,12 @@ class Source:
         """The batches from `offset` on. Raises LogCorrupt."""
         window, start = self.read(offset, _WINDOW), offset
         while offset < self.size:
-            if offset + _HEADER.size > start + len(window):
+            if offset + HEADER.size > start + len(window):
                 window, start = self.read(offset, _WINDOW), offset
-            if len(window) < offset - start + _HEADER.size:
+            if len(window) < offset - start + HEADER.size:
                 raise LogCorrupt(self.name, offset, "the file is shorter than it was")
-            magic, _, length, count, position, _, time, due = _HEADER.unpack_from(window, offset - start)
-            if magic != b"NQB1" or length < _HEADER.size or not self.base <= position < self.end:
+            magic, _, length, count, position, _, time, due = HEADER.unpack_from(window, offset - start)
+            if magic != MAGIC or length < HEADER.size or not self.base <= position < self.end:
                 raise LogCorrupt(self.name, offset, "no batch begins here")
             yield BatchHead(offset, length, count, position, time, due)
             offset += length
@@ -120,10 +119,10 @@ class Source:
             before = batch
         if before is None:
             return self.base
-        data = self.read(before.offset + _HEADER.size, before.length - _HEADER.size)
+        data = self.read(before.offset + HEADER.size, before.length - HEADER.size)
         offset = 0
         for number in range(before.messages):
-            size, _, time, _, _ = _FRAME.unpack_from(data, offset)
+            size, _, time, _, _ = FRAME.unpack_from(data, offset)
             if time >= timestamp:
                 return before.position + number
             offset += 4 + size
@@ -270,7 +269,7 @@ class LogReader:
         source, _, stop = self._parts[self._part]
         number = min(size, stop - self._at)
         # a header that begins within these bytes may end behind them
-        data = source.read(self._at, min(number + _HEADER.size, stop - self._at))
+        data = source.read(self._at, min(number + HEADER.size, stop - self._at))
         if len(data) < number:
             raise LogCorrupt(source.name, self._at + len(data), "the file is shorter than it was")
         if self._want:
@@ -314,7 +313,7 @@ class Stored(NamedTuple):
 
     @property
     def time(self) -> int:
-        return int(_FRAME.unpack_from(self.frame)[2])
+        return int(FRAME.unpack_from(self.frame)[2])
 
     @property
     def id(self) -> str:
@@ -322,7 +321,7 @@ class Stored(NamedTuple):
 
     @property
     def body(self) -> memoryview:
-        return self.frame[_FRAME.size :]
+        return self.frame[FRAME.size :]
 
 
 def read_messages(reader: LogReader) -> Iterator[Stored]:

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nsquark import kernel
 from nsquark.errors import UnknownVersion
+from nsquark.kernel.pure import FRAME, HEADER, MAGIC
 
 from .damage import Damage
 
-MAGIC = b"NQB1"
 _PREFIX = MAGIC[:3]
-HEADER = struct.Struct(">4sIIIQQqq")
-_FRAME = struct.Struct(">IIqH16s")
 _MAX_JUMP = 1 << 32  # positions that a single file can lose: it would have 140 GB
 _SEARCHED = 16  # times what is left of a file, in bytes that a search may check before it gives up
 _GLANCE = 1024  # bytes that a look at a header counts for in that
@@ -196,11 +193,11 @@ class _Walk:
         """Where these frames end, at what is none; and whether the last of them goes beyond the file."""
         data, start = b"", at
         while True:
-            if at + _FRAME.size > start + len(data):
+            if at + FRAME.size > start + len(data):
                 data, start = self._read(at, self._window), at
-            if len(data) < at - start + _FRAME.size:
+            if len(data) < at - start + FRAME.size:
                 return at, self._size > at
-            size, kind, _, _, _ = _FRAME.unpack_from(data, at - start)
+            size, kind, _, _, _ = FRAME.unpack_from(data, at - start)
             if kind != 2 or size < 30:
                 return at, False
             if at + 4 + size > self._size:

@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
+from nsquark.kernel.pure import MAGIC
 
 from .damage import Damage, Record, keep, records, tidy
 from .ranges import Ranges
-from .recovery import MAGIC, Survey, check_magic
+from .recovery import Survey, check_magic
 from .segment import SUFFIX, Segment
 from .syncing import LogSync, Owed, take_up
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsquark.durable import sync_path
 from nsquark.log import OPEN_FILES, Record, acknowledge
-from nsquark.names import is_ephemeral
+from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.layered_transport import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
 from nsquark.nsqd.core.chores import Chores
@@ -30,8 +31,8 @@ from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
 from nsquark.nsqd.stats.memory import give_back_memory
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
-from nsquark.nsqd.storage.inspection import DELETED, DataRefused, directory_name, inspect_data
-from nsquark.nsqd.storage.node import TOPICS, Node, sync_directory, write_atomically
+from nsquark.nsqd.storage.inspection import DELETED, DataRefused, inspect_data
+from nsquark.nsqd.storage.node import TOPICS, Node, write_atomically
 from nsquark.nsqd.storage.syncer import Syncer
 
 from .options import Options
@@ -129,7 +130,7 @@ class Broker:
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
 
     def _open(self, name: str) -> Topic:
-        directory = None if is_ephemeral(name) else self._path / TOPICS / directory_name(name)
+        directory = None if is_ephemeral(name) else self._path / TOPICS / to_file_name(name)
         topic = Topic(self, name, directory, self._inspected.pop(name, None))
         self.topics[name] = topic
         return topic
@@ -188,7 +189,7 @@ class Broker:
         topic = self.topics[name]
         if not topic.ephemeral:
             # First of all, so that whatever fails later leaves no half of a topic behind. Raises OSError.
-            old = self._path / TOPICS / directory_name(name)
+            old = self._path / TOPICS / to_file_name(name)
             gone = self._path / TOPICS / f"{DELETED}{os.urandom(8).hex()}"
             with contextlib.suppress(FileNotFoundError):
                 os.rename(old, gone)
@@ -247,7 +248,7 @@ class Broker:
                 def write(data: bytes = data, deleted: list[Path] = deleted) -> None:
                     if deleted:
                         self.node.save()
-                        sync_directory(self._path / TOPICS)
+                        sync_path(self._path / TOPICS)
                     write_atomically(self._path / metadata.FILE_NAME, data)
 
                 try:

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from nsquark.spark.durable import replace_file, sync
+from nsquark.durable import replace_file
+from nsquark.durable import sync_path as sync
 
 __all__ = ["can_exchange", "exchange", "make_folder", "remove_tree", "replace_text", "sync"]
 
@@ -30,7 +31,7 @@ def make_folder(path: Path) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a text file. After a power cut it has either the old text or the new one."""
-    replace_file(path, text.encode())
+    replace_file(path, text.encode(), path.with_name(path.name + ".new"))
 
 
 def remove_tree(path: Path) -> None:

@@ -22,10 +22,12 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nsquark.durable import sync_path
 from nsquark.errors import NsquarkError
 from nsquark.log import Record, acknowledge, records
+from nsquark.names import from_file_name, to_file_name
 from nsquark.nsqd.storage.metadata import BadMetadata
-from nsquark.nsqd.storage.node import sync_directory, write_atomically
+from nsquark.nsqd.storage.node import write_atomically
 
 from . import stage_file
 from .application import App, Home, Published, Stage, Wanted, parse_state
@@ -82,7 +84,7 @@ class Staging:
                 self._load_app(Path(entry.path), entry.stat().st_mtime)
 
     def _load_app(self, directory: Path, touched: float) -> None:
-        app = App(_plain(directory.name), directory, touched)
+        app = App(from_file_name(directory.name), directory, touched)
         self.apps[app.name] = app
         for record in records(directory):
             if not record.acknowledged:
@@ -139,13 +141,13 @@ class Staging:
             for path in stages:
                 self._sync_stage(path)
             for folder in {path.parent for path in stages}:
-                sync_directory(folder)
+                sync_path(folder)
             state = app.directory / STATE
             new = not state.exists()
             write_atomically(state, data)
             if stages or new:
-                sync_directory(self._path)
-                sync_directory(self._path.parent)
+                sync_path(self._path)
+                sync_path(self._path.parent)
 
         await asyncio.shield(self._loop.run_in_executor(None, write))
         app.touched = time.time()
@@ -157,7 +159,7 @@ class Staging:
             self._doubtful.discard(path)
             return
         try:
-            _sync(path)
+            sync_path(path)
         except OSError:
             self._doubtful.add(path)
             raise
@@ -169,7 +171,7 @@ class Staging:
         if app is None:
             if len(self.apps) >= MAX_APPS:
                 self._forget_one(time.time())
-            app = App(name, self._path / _encoded(name), time.time())
+            app = App(name, self._path / to_file_name(name), time.time())
             app.directory.mkdir(parents=True, exist_ok=True)
             self.apps[name] = app
         return app
@@ -502,20 +504,3 @@ class Staging:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-
-def _encoded(name: str) -> str:
-    """What goes into a path: names that begin with a dot are possible."""
-    return "%2E" + name[1:] if name.startswith(".") else name
-
-
-def _plain(directory: str) -> str:
-    return "." + directory[3:] if directory.startswith("%2E") else directory
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

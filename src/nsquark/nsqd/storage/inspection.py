@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nsquark.errors import NsquarkError, UnknownVersion
 from nsquark.log import Inspected, InspectedJournal, inspect, inspect_journal
-from nsquark.names import is_ephemeral, is_valid_name
+from nsquark.names import from_file_name, is_ephemeral, is_valid_name
 from nsquark.nsqd.staged import application as staged_app
 from nsquark.nsqd.staged import stage_file
 
@@ -39,15 +39,6 @@ class Found(NamedTuple):
     topics: dict[str, tuple[Inspected, InspectedJournal]]
 
 
-def directory_name(topic: str) -> str:
-    """What goes into a path: names such as `.` and `..` are legal topics."""
-    return "%2E" + topic[1:] if topic.startswith(".") else topic
-
-
-def topic_name(directory: str) -> str:
-    return "." + directory[3:] if directory.startswith("%2E") else directory
-
-
 def inspect_data(path: Path) -> Found:
     """Everything but the staged files is read as it will be used. Raises DataRefused and BadMetadata."""
     try:
@@ -57,7 +48,7 @@ def inspect_data(path: Path) -> Found:
         topics: dict[str, tuple[Inspected, InspectedJournal]] = {}
         folder = path / node.TOPICS
         for entry in sorted(os.listdir(folder)) if folder.is_dir() else ():
-            name = topic_name(entry)
+            name = from_file_name(entry)
             if not entry.startswith(DELETED) and is_valid_name(name) and not is_ephemeral(name):
                 topics[name] = inspect(folder / entry), inspect_journal(folder / entry)
         _check_staged(path / STAGED)

@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 
+from nsquark.durable import replace_file
 from nsquark.log import Damage, keep, records
 
 logger = logging.getLogger(__name__)
@@ -93,25 +94,6 @@ class Node:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that there is always a whole one, whenever the machine stops."""
-    temporary = path.with_name(f"{path.name}.{int.from_bytes(os.urandom(8), 'big') >> 1}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Have the disk know which files there are."""
-    directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    """Replace one of nsqd's own files so that there is always a whole one, whenever the machine stops."""
+    number = int.from_bytes(os.urandom(8), "big") >> 1  # NSQ's way to name it: any thread may be at it
+    replace_file(path, data, path.with_name(f"{path.name}.{number}.tmp"), 0o600)

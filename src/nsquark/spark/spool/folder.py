@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from nsquark import kernel
+from nsquark.durable import replace_file
 from nsquark.kernel.pure import FRAME, HEADER, MAGIC
 
-from .. import durable
 from ..errors import BadResponse, ChannelInUse
 
 _NAME = re.compile(r"(\d{20})-(\d+)\.messages")
 # How long an acknowledged file stays. Until then the spool recognizes a message that nsqd delivers again, and
 # an older checkpoint can be restored.
+INCOMPLETE = ".new"  # the suffix of a file that is being written
 KEEP_SECONDS = 600.0
 
 
@@ -82,7 +83,7 @@ class Spool:
         except OSError:
             os.close(self._lock)
             raise ChannelInUse(f"option 'stagingDirectory': {folder} is in use by another query") from None
-        for suffix in (durable.SUFFIX, ".tmp"):  # earlier versions wrote .tmp
+        for suffix in (INCOMPLETE, ".tmp"):  # earlier versions wrote .tmp
             for incomplete in folder.glob(f"*{suffix}"):
                 incomplete.unlink()
         self._files = list_files(folder)
@@ -111,7 +112,7 @@ class Spool:
                 return
             head = json.dumps({"topic": topic, "nsqd": nsqd, "count": len(fresh)}).encode()
             path = self.folder / f"{self.end:020d}-{len(fresh)}.messages"
-            durable.replace_file(path, b"".join([head, b"\n", _pack_batch(self.end, fresh)]))
+            _replace(path, b"".join([head, b"\n", _pack_batch(self.end, fresh)]))
             self._files.append(SpoolFile(self.end, self.end + len(fresh), path))
             self.end += len(fresh)
             if self._known_ids is not None:
@@ -135,7 +136,7 @@ class Spool:
         with self._changing:
             if number <= self.acknowledged:
                 return
-            durable.replace_file(self.folder / "acknowledged", b"%d" % number)
+            _replace(self.folder / "acknowledged", b"%d" % number)
             self.acknowledged = number
             expired = time.time() - KEEP_SECONDS
             # The last file stays: it tells the number of the next message.
@@ -157,3 +158,7 @@ def _pack_batch(first: int, messages: Sequence[ConsumedMessage]) -> bytes:
     batch = bytearray(header + frames)
     struct.pack_into(">I", batch, 4, kernel.crc32c(batch, 8, len(batch)))
     return bytes(batch)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    replace_file(path, data, path.with_name(path.name + INCOMPLETE))

@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.spark import durable
+from nsquark.durable import replace_file
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for data in (b"old", b"new"):
-        durable.replace_file(path, data)
+        replace_file(path, data, path.with_suffix(".new"))
         assert path.read_bytes() == data
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_failure_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    durable.replace_file(path, b"old")
+    replace_file(path, b"old", path.with_suffix(".new"))
 
     def fail(_: int) -> None:
         raise OSError("no space")
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        durable.replace_file(path, b"new")
+        replace_file(path, b"new", path.with_suffix(".new"))
     assert path.read_bytes() == b"old"
