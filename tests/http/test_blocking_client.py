@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,15 @@ def test_a_connection_with_an_answer_half_read_is_closed() -> None:
         assert get(server.url) == b"hi"
 
 
+def test_the_rest_of_an_answer_is_not_taken_for_the_next_one() -> None:
+    with serving([HI], [HI]) as server, closing(BlockingExchange(server.url, ACCESS)) as exchange:
+        for _ in range(2):
+            exchange.send("GET", "/")
+            response = exchange.response()
+        assert exchange.read(response) == b"hi"
+    assert len(server.requests) == 2
+
+
 def test_what_the_daemon_refuses_is_told() -> None:
     body = b'{"message": "TOPIC_NOT_FOUND"}'
     with serving([b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body]) as server:
@@ -169,6 +179,12 @@ def test_a_request_can_be_aborted_by_another_thread() -> None:
         with pytest.raises(ConnectFailed, match="aborted"):
             exchange.send("GET", "/")
         exchange.close()
+
+
+@pytest.mark.parametrize("given", [{"ca_file": "ca"}, {"cert_file": "cert"}, {"verify": False}])
+def test_an_access_with_anything_about_tls_asks_for_it(given: dict[str, Any]) -> None:
+    assert Access(**given).asks_for_tls
+    assert not Access(secret="s").asks_for_tls
 
 
 def test_an_access_does_not_show_its_secret() -> None:

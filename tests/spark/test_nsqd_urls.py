@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,28 @@ def test_an_nsqd_that_requires_tls_tells_its_https_port(broker: Broker, tmp_path
     flags = (f"--tls-cert={certificate}", f"--tls-key={key}", "--tls-required", "--https-address=127.0.0.1:0")
     with Broker(tmp_path / "secure", *flags).start() as secure:
         assert find_https_url(f"http://{secure.http_address}", Access()).startswith("https://127.0.0.1:")
+        assert find_http_url(secure.tcp_address, Access()) == f"http://{secure.http_address}"
+
+
+def test_an_nsqd_that_requires_auth_tells_its_http_port(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--auth-http-address=127.0.0.1:1").start() as secure:
+        assert find_http_url(secure.tcp_address, Access()) == f"http://{secure.http_address}"
+
+
+def test_an_nsqd_that_closes_the_connection_cannot_be_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def close() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(1 << 16)
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        with pytest.raises(Unreachable, match=f"nsqd {address} cannot be reached"):
+            find_http_url(address, Access(timeout=20.0))
+        thread.join()
 
 
 def test_only_a_refusal_of_plain_http_tells_a_url() -> None:

@@ -38,6 +38,11 @@ class Access:
     def __repr__(self) -> str:
         return f"Access(timeout={self.timeout})"  # without the secret
 
+    @property
+    def asks_for_tls(self) -> bool:
+        """Whether anything about TLS is given. A V2 connection then asks nsqd for TLS."""
+        return bool(self.ca_file or self.cert_file or not self.verify)
+
     def ssl_context(self) -> ssl.SSLContext:
         """Raises OSError (ssl.SSLError among them) when a file cannot be used."""
         context = ssl.create_default_context(cafile=self.ca_file or None)
@@ -139,7 +144,7 @@ class BlockingExchange:
         headers = nsq_headers(self._access.secret)
         self._request = pack_request(method, parts, body, headers, keep_alive=True)
         self._timeout = self._access.timeout + (patience or 0.0)
-        if self._last:
+        if self._last or self._unread:  # the rest of an old answer must not be taken for the new one
             self._drop_connection()
         self._unread = True
         try:

@@ -6,29 +6,33 @@ tell it. An nsqd that requires TLS refuses a request over plain HTTP, and tells 
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from contextlib import closing
 
-from nsquark.errors import ConnectionLost
+from nsquark.client.connection.blocking_connection import BlockingConnection, ConnectionClosed
+from nsquark.errors import ConnectionLost, ProtocolError
+from nsquark.http import client_protocol
 from nsquark.net.addresses import join_address, split_address
 
 from .errors import BadResponse, RequestRefused, Unreachable
 from .http import Access, fetch_json
-from .v2_socket import ErrorFrame, V2Socket
 
 
 def find_http_url(tcp_address: str, access: Access) -> str:
     """The URL of the HTTP API of the nsqd at host:port; empty if the nsqd does not tell it.
 
+    IDENTIFY alone needs neither TLS nor a secret, so the nsqd tells its port even if it requires them.
     Raises Unreachable or BadResponse.
     """
+    document = {"feature_negotiation": True, "user_agent": "nsquark-spark"}
     try:
-        with V2Socket(tcp_address, access.timeout) as connection:
-            identity = connection.identify({"feature_negotiation": True, "user_agent": "nsquark-spark"})
-    except (ConnectionLost, ErrorFrame, ValueError):
+        with closing(BlockingConnection(tcp_address, access.timeout)) as connection:
+            http_port = connection.identify(document).http_port
+    except ConnectionClosed as error:
+        raise Unreachable(f"nsqd {tcp_address} cannot be reached: {error}") from None
+    except (ConnectionLost, ProtocolError):
         raise BadResponse(f"nsqd {tcp_address}: no answer to IDENTIFY") from None
     except OSError as error:
         raise Unreachable(f"nsqd {tcp_address} cannot be reached: {error}") from None
-    http_port = identity.get("http_port")
     return f"http://{join_address(split_address(tcp_address)[0], http_port)}" if http_port else ""
 
 
@@ -47,7 +51,4 @@ def find_https_url(url: str, access: Access) -> str:
 
 def https_url_in(error: RequestRefused, url: str) -> str:
     """The HTTPS URL that a refusal of plain HTTP at `url` tells; empty for any other refusal."""
-    port = error.details.get("https_port")
-    if error.status != 403 or not isinstance(port, int) or port <= 0:
-        return ""
-    return f"https://{join_address(urlsplit(url).hostname or '', port)}"
+    return client_protocol.https_url(url, error.status, error.details)

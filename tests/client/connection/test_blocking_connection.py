@@ -1,18 +1,27 @@
-"""The connection for threads without an event loop, against an nsqd that is scripted, and against ours."""
+"""The connection for threads without an event loop, against an nsqd that is scripted, one that plays a
+transcript, and ours."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import closing
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 
-from nsquark.client.connection.blocking_connection import AuthSecretMissing, BlockingConnection, TlsNotOffered
-from nsquark.errors import BadTopic, ConnectionLost, PubFailed, UsageError
+from nsquark.client.connection.blocking_connection import (
+    AuthSecretMissing,
+    BlockingConnection,
+    ConnectionClosed,
+    TlsNotOffered,
+)
+from nsquark.errors import BadTopic, ConnectionLost, Invalid, PubFailed, UsageError
+from nsquark.wire.frames import HEARTBEAT, pack_error, pack_response
 from nsquark.wire.identify import IdentifyResponse
-from tests.client.scripted import IDENTIFIED, RESPONSE, Peer, ScriptedNsqd, client_context, frame, grant
+from tests.client.scripted import IDENTIFIED, OK, RESPONSE, Peer, ScriptedNsqd, client_context, frame, grant
 from tests.daemon import Nsqd
 
 PUB = b"PUB t\n\0\0\0\1x"
@@ -113,3 +122,64 @@ def test_a_real_nsqd(nsqd: Nsqd) -> None:
 def test_a_wrong_address_is_refused(address: str) -> None:
     with pytest.raises(UsageError):
         BlockingConnection(address, 1)
+
+
+# ---- transcripts, whole and byte by byte
+
+
+@contextmanager
+def playing(transcript: bytes, byte_by_byte: bool) -> Iterator[tuple[BlockingConnection, list[bytes]]]:
+    """A connection whose nsqd sends the transcript and closes; and all that nsqd has received in the end."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def play() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for part in [bytes([each]) for each in transcript] if byte_by_byte else [transcript]:
+                    peer.sendall(part)
+                peer.shutdown(socket.SHUT_WR)
+                while data := peer.recv(1 << 16):
+                    received.append(data)
+
+        thread = threading.Thread(target=play)
+        thread.start()
+        with closing(BlockingConnection(f"127.0.0.1:{server.getsockname()[1]}", 20.0)) as connection:
+            yield connection, received
+        thread.join()
+
+
+BOTH = pytest.mark.parametrize("byte_by_byte", [False, True])
+
+
+@BOTH
+def test_responses_come_one_by_one_and_heartbeats_are_answered(byte_by_byte: bool) -> None:
+    transcript = OK + OK + HEARTBEAT + pack_response(b"CLOSE_WAIT") + OK
+    with playing(transcript, byte_by_byte) as (connection, received):
+        assert [connection.read_response() for _ in range(4)] == [b"OK", b"OK", b"CLOSE_WAIT", b"OK"]
+        with pytest.raises(ConnectionClosed, match=f"{connection.address} has closed the connection"):
+            connection.read_response()
+    assert b"".join(received) == b"NOP\n"
+
+
+@BOTH
+def test_the_handshake_sends_the_magic_identify_and_auth(byte_by_byte: bool) -> None:
+    transcript = pack_response(b'{"http_port": 4151, "auth_required": true}') + pack_response(b"{}")
+    with playing(transcript, byte_by_byte) as (connection, received):
+        assert connection.shake_hands({"tls_v1": False}, None, "secret").http_port == 4151
+    assert b"".join(received) == b'  V2IDENTIFY\n\0\0\0\x10{"tls_v1":false}AUTH\n\0\0\0\6secret'
+
+
+@BOTH
+def test_an_error_frame_is_raised_with_its_code_and_text(byte_by_byte: bool) -> None:
+    with playing(pack_error(b"E_INVALID no"), byte_by_byte) as (connection, _):
+        with pytest.raises(Invalid, match="E_INVALID no"):
+            connection.read_response()
+
+
+@pytest.mark.parametrize("transcript", [b"HTTP/1.1 400 Bad Request", b"\x7f\0\0\0\0\0\0\0"])
+def test_another_protocol_is_no_closed_connection(transcript: bytes) -> None:
+    with playing(transcript, False) as (connection, _), pytest.raises(ConnectionLost) as caught:
+        connection.read_response()
+    assert not isinstance(caught.value, ConnectionClosed)

@@ -60,6 +60,19 @@ def test_tls_is_used_if_an_option_asks_for_it(broker: Broker, tmp_path: Path) ->
         plain.close()
 
 
+def test_a_secret_that_is_missing_is_named(tmp_path: Path) -> None:
+    with Broker(tmp_path, "--auth-http-address=127.0.0.1:1").start() as secure:
+        with pytest.raises(PublishRefused, match=r"option 'auth.secret': missing, and nsqd .* wants it"):
+            PublishConnection(secure.tcp_address, ACCESS)
+        with pytest.raises(PublishRefused, match=r"option 'auth.secret': nsqd .*E_AUTH"):
+            PublishConnection(secure.tcp_address, Access(timeout=20.0, secret="s"))
+
+
+def test_an_address_without_a_port_is_another_nsqds_turn() -> None:
+    with pytest.raises(ConnectionFailed, match=r"nsqd localhost:0 cannot be reached"):
+        PublishConnection("localhost:0", ACCESS)
+
+
 def test_one_idle_connection_is_kept_for_each_nsqd(broker: Broker) -> None:
     first, second = (PublishConnection(broker.tcp_address, ACCESS) for _ in range(2))
     idle_connections.put(first, ACCESS)

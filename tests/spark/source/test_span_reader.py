@@ -22,14 +22,15 @@ from tests.spark.broker import Broker, numbered
 
 
 def read(
-    address: str, epoch: str, start: int, end: int, fetch_bytes: int = 8 << 20
+    address: str, epoch: str, start: int, end: int, fetch_bytes: int = 8 << 20, retries: int = 0
 ) -> list[list[tuple[int, bytes]]]:
     """Offsets and values, a list for each record batch."""
     options = {
         "nsqd.http.addresses": address,
         "subscribe": "t",
         "fetchbytes": str(fetch_bytes),
-        "fetchoffset.numretries": "0",
+        "fetchoffset.numretries": str(retries),
+        "fetchoffset.retryintervalms": "1",
     }
     partition = LogPartition(Span("t", "n", "127.0.0.1:4150", epoch, start, end), f"http://{address}")
     batches = read_span(partition, SCHEMA, parse_batch_options(options).fetch)
@@ -70,13 +71,20 @@ def answer(position: int, count: int, batches: bytes) -> bytes:
 
 
 @contextmanager
-def serving(body: bytes, told: int) -> Iterator[str]:
-    """A server that answers every request with `body`, and a Content-Length of `told`."""
+def serving(body: bytes, told: int, then: bytes = b"") -> Iterator[str]:
+    """A server that answers every request with `body`, and a Content-Length of `told`.
+
+    With `then`, all requests but the first are answered with that instead.
+    """
+    answers = [(body, told)]
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            body, told = answers[0]
+            if then:
+                answers[0] = then, len(then)
             self.send_response(200)
             self.send_header("Content-Length", str(told))
             self.end_headers()
@@ -124,3 +132,11 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     body = answer(5, 2, GOOD)
     with serving(body[:-3], len(body)) as address, pytest.raises(Unreachable, match="broke off"):
         read(address, "0", 5, 7)
+
+
+def test_a_larger_answer_may_follow_one_that_broke_off(caplog: pytest.LogCaptureFixture) -> None:
+    body = answer(5, 2, GOOD)
+    larger = answer(5, 2, batches_of([b"a" * 1000, b"b"], 5))
+    with serving(body[:-3], len(body), larger) as address:
+        assert read(address, "0", 5, 7, retries=1) == [[(5, b"a" * 1000), (6, b"b")]]
+    assert "broke off; trying again" in caplog.text

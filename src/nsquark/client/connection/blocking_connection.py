@@ -22,10 +22,14 @@ from nsquark.wire.message import Delivery
 
 from ..addresses import split_address
 
-__all__ = ["AuthSecretMissing", "BlockingConnection", "TlsNotOffered"]
+__all__ = ["AuthSecretMissing", "BlockingConnection", "ConnectionClosed", "TlsNotOffered"]
 
 _MAX_ANSWER = 1 << 20
 _READ = 1 << 16
+
+
+class ConnectionClosed(ConnectionLost):
+    """nsqd has closed the connection. Any other ConnectionLost says that the other side does not speak V2."""
 
 
 class BlockingConnection:
@@ -99,7 +103,7 @@ class BlockingConnection:
                 case Error(data):
                     raise parse_error(data)
                 case Messages():
-                    raise ConnectionLost(f"{self.address} sent a message without a subscription")
+                    raise ConnectionLost("a message without a subscription")
                 case response if response.data == HEARTBEAT_DATA:
                     self.send(NOP)
                 case response:
@@ -117,4 +121,4 @@ class BlockingConnection:
             for piece in self._stream.decompress(data):
                 self._parser.feed(piece)
         if not count:
-            raise ConnectionLost(f"{self.address} has closed the connection")
+            raise ConnectionClosed(f"{self.address} has closed the connection")

@@ -6,14 +6,29 @@ import os
 import socket
 import ssl
 
-from nsquark.errors import NsquarkError
+from nsquark.client.connection.blocking_connection import (
+    AuthSecretMissing,
+    BlockingConnection,
+    ConnectionClosed,
+    TlsNotOffered,
+)
+from nsquark.errors import (
+    ConnectFailed,
+    DpubFailed,
+    MpubFailed,
+    NsquarkError,
+    ProtocolError,
+    PubFailed,
+    Unauthorized,
+    UsageError,
+)
 from nsquark.version import VERSION
+from nsquark.wire.frames import OK_DATA
 
 from ..http import Access, describe
-from ..v2_socket import ConnectionClosed, ErrorFrame, V2Socket
 
 # Another nsqd, or the same nsqd later, may well accept what was refused with one of these errors.
-_TEMPORARY = (b"E_PUB_FAILED", b"E_MPUB_FAILED", b"E_DPUB_FAILED")
+_TEMPORARY = (PubFailed, MpubFailed, DpubFailed)
 
 
 class PublishRefused(NsquarkError):
@@ -30,19 +45,19 @@ class PublishConnection:
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
         try:
-            self._socket = V2Socket(address, access.timeout)
-        except OSError as error:
+            self._connection = BlockingConnection(address, access.timeout)
+        except (OSError, UsageError) as error:  # a UsageError: an nsqlookupd has told no host or no port
             raise ConnectionFailed(f"nsqd {address} cannot be reached: {error}") from None
         try:
-            self._negotiate(access)
+            self._shake_hands(access)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        self._socket.close()
+        self._connection.close()
 
-    def _negotiate(self, access: Access) -> None:
+    def _shake_hands(self, access: Access) -> None:
         document: dict[str, object] = {
             "client_id": f"spark-{os.getpid()}",
             "hostname": socket.gethostname(),
@@ -52,66 +67,51 @@ class PublishConnection:
             "tls_v1": access.asks_for_tls,
         }
         try:
-            granted = self._socket.identify(document)
-            if granted.get("tls_v1"):
-                self._start_tls(access)
-                self._socket.read_response()
-            elif access.asks_for_tls:
-                raise PublishRefused(f"option 'tls.caFile': nsqd {self.address} has no TLS")
-            if granted.get("auth_required"):
-                if not access.secret:
-                    raise PublishRefused(f"option 'auth.secret': missing, and nsqd {self.address} wants it")
-                self._socket.authenticate(access.secret)
-        except ErrorFrame as error:
-            raise self._refusal(error) from None
-        except OSError as error:
-            raise self._failure(error) from None
-        except ValueError as error:
-            raise ConnectionFailed(f"nsqd {self.address}: no answer to IDENTIFY: {error}") from None
-
-    def _start_tls(self, access: Access) -> None:
-        try:
-            self._socket.start_tls(access.ssl_context())
+            context = access.ssl_context() if access.asks_for_tls else None
+            self._connection.shake_hands(document, context, access.secret or None)
+        except TlsNotOffered:
+            raise PublishRefused(f"option 'tls.caFile': nsqd {self.address} has no TLS") from None
+        except AuthSecretMissing:
+            raise PublishRefused(f"option 'auth.secret': missing, and nsqd {self.address} wants it") from None
         except ssl.SSLCertVerificationError as error:
             raise PublishRefused(
                 f"option 'tls.caFile': nsqd {self.address}: {error.verify_message}"
             ) from None
-        except OSError as error:
+        except ssl.SSLError as error:
             raise ConnectionFailed(f"nsqd {self.address}: no TLS: {describe(error)}") from None
+        except (OSError, ProtocolError) as error:
+            raise self._failure(error) from None
 
     def send(self, commands: bytes) -> None:
         try:
-            self._socket.send(commands)
+            self._connection.send(commands)
         except OSError as error:
             raise self._failure(error) from None
 
     def wait_for_ok(self) -> None:
         try:
-            response = self._socket.read_response()
-        except ErrorFrame as error:
-            raise self._refusal(error) from None
-        except OSError as error:
+            response = self._connection.read_response()
+        except (OSError, ProtocolError) as error:
             raise self._failure(error) from None
-        if response != b"OK":
+        if response != OK_DATA:
             raise ConnectionFailed(f"nsqd {self.address}: {response[:60]!r} in place of OK")
 
-    def _failure(self, error: OSError) -> ConnectionFailed:
-        if isinstance(error, ConnectionClosed):
-            return ConnectionFailed(f"nsqd {self.address} has closed the connection")
-        return ConnectionFailed(f"nsqd {self.address}: {describe(error)}")
-
-    def _refusal(self, error: ErrorFrame) -> ConnectionFailed | PublishRefused:
+    def _failure(self, error: OSError | ProtocolError) -> ConnectionFailed | PublishRefused:
+        if isinstance(error, (ConnectFailed, ConnectionClosed)):  # their texts begin with the address
+            return ConnectionFailed(f"nsqd {error}")
+        if isinstance(error, OSError):
+            return ConnectionFailed(f"nsqd {self.address}: {describe(error)}")
         text = f"nsqd {self.address}: {error}"
-        if error.data.startswith(_TEMPORARY):
+        if isinstance(error, _TEMPORARY):
             return ConnectionFailed(text)
-        return PublishRefused(_option_hint(error.data) + text)
+        return PublishRefused(_option_hint(error) + text)
 
 
-def _option_hint(error: bytes) -> str:
+def _option_hint(error: ProtocolError) -> str:
     """The option to look at, for the beginning of an error's text."""
-    if b"TLS required" in error:
+    if b"TLS required" in error.description:
         return "option 'tls.caFile': missing: "
-    if error.startswith((b"E_AUTH", b"E_UNAUTHORIZED")):
+    if isinstance(error, Unauthorized) or error.code.startswith("E_AUTH"):
         return "option 'auth.secret': "
     return ""
 

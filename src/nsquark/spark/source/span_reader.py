@@ -114,7 +114,10 @@ class _SpanReader:
             raise self._bad_response("there is more of it")
 
     def _grow_buffer(self, size: int) -> None:
-        self._buffer += bytes(max(0, size - len(self._buffer)))
+        # A new buffer: the error of an answer that broke off may still hold a view of the old one, which
+        # therefore cannot be resized.
+        if size > len(self._buffer):
+            self._buffer = self._buffer + bytes(size - len(self._buffer))
 
     def _bad_response(self, problem: object = "") -> BadResponse:
         return BadResponse(
