@@ -99,7 +99,7 @@ class Backlog(Outlet):
                 for again in requeued:
                     end = again.position + again.number
                     journal.requeue(number, again.position, end, again.attempts, 0)
-                at = requeued[-1].start + 1
+                at = requeued[-1].position + 1
                 yield
         for flights in self._flights_by_consumer():
             for flight in flights:
