@@ -251,3 +251,55 @@ def test_a_topic_without_channels_says_where_it_stands(rig: Rig) -> None:
         pass
     again = rig.opened(rig.harness.path, [])
     assert (again.epoch, again.depth) == (topic.epoch, 2)
+
+
+def test_a_topic_that_ends_while_it_is_trimmed_writes_no_more(rig: Rig) -> None:
+    busy(rig)
+    rig.topic.journal.not_synced(rig.topic.journal.generation)  # so that it would be written again
+    trimming = rig.topic.trimming(0.0)
+    next(trimming)
+    rig.topic.exit()
+    before = rig.files()
+    assert list(trimming) == []
+    assert rig.files() == before
+    assert rig.harness.health.text == "OK"
+
+
+def test_the_disk_is_not_blamed_for_the_journal_of_a_topic_that_is_gone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.topic.exit()
+    rig.topic.journal_failed(OSError(errno.ENOENT, "No such file or directory"))
+    assert caplog.records == []
+
+
+def test_a_paused_topic_that_a_crash_set_back_defers_nothing_twice(tmp_path: Path) -> None:
+    """nsqd.dat still says paused, though the topic went on and its messages were finished or requeued."""
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    channel, reader = topic.channel("c"), Reader()
+    channel.add_consumer(reader.consumer)
+    channel.set_ready(reader.consumer, 100)
+    topic.publish([b"stays in flight"], 0, Publisher())
+    harness.turn.run()
+    topic.pause()
+    for _ in range(3):
+        topic.publish([b"d"], 1, Publisher())
+        harness.turn.run()
+    topic.unpause()
+    harness.clock.now += 2 * SECOND
+    channel.queue_due(harness.clock.now)
+    harness.turn.run()
+    _, (finished, _, _), (requeued, _, _), _ = reader.take()
+    channel.finish(reader.consumer, finished, finished + 1)
+    channel.requeue(reader.consumer, requeued, 0, harness.clock.now)
+    harness.turn.run()
+    other = Harness(tmp_path, harness.clock)
+    again = other.topics["t"] = Topic(other, "t", tmp_path / "t")
+    again.restore(["c"], True, harness.clock.now)
+    again.unpause()
+    channel = again.channels["c"]
+    channel.queue_due(harness.clock.now)
+    assert (channel.depth, channel.deferred_count) == (3, 0)
+    for each in (harness, other):
+        each.close()
