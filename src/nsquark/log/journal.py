@@ -416,9 +416,11 @@ class Journal(kernel.Records):
         self.not_synced(generation)
 
     def not_synced(self, generation: int) -> None:
-        """An fsync of this generation has failed. One of an earlier file does not matter any more."""
-        if generation == self.generation:
+        """An fsync of the files up to this generation has failed. Earlier files do not matter any more."""
+        if generation >= self.generation:
             self._unsound = True
+        if self._copy is not None and generation >= self._copy.generation:
+            self.give_up_copy()  # its next fsync may work, and proves nothing
 
     # ---- the next file, in pieces
 
@@ -430,7 +432,7 @@ class Journal(kernel.Records):
     def begin_copy(self) -> JournalCopy:
         """Begin the next file; what is flushed from here on goes to both. Raises OSError."""
         self._newest += 1
-        self._copy = copy = JournalCopy(self._path(self._newest))
+        self._copy = copy = JournalCopy(self._path(self._newest), self._newest)
         self.copy = copy.write
         return copy
 
@@ -441,7 +443,7 @@ class Journal(kernel.Records):
         if self.fd >= 0:
             os.close(self.fd)
         self.fd, self.size, self._snapshot_size = copy.fd, copy.size, copy.snapshot_size
-        self.generation = int(copy.path.name[len(PREFIX) :])
+        self.generation = copy.generation
         self.unsynced = True  # what came after its fsync
         self._torn = self._unsound = False
         stale, self._stale = self._stale, [copy.path]
@@ -453,15 +455,24 @@ class Journal(kernel.Records):
         if copy is not None:
             copy.give_up()
 
-    def start_sync(self) -> list[int]:
-        """Descriptors to fsync and close, in a thread; if that fails, it is `not_synced`."""
+    def start_sync(self) -> tuple[list[int], int]:
+        """Descriptors to fsync and close, in a thread, and their generation: if that fails, `not_synced`.
+
+        Raises OSError, and nothing has changed, when there are no more descriptors.
+        """
         if self.fd < 0 or not self.unsynced:
-            return []
+            return [], self.generation
         fds = [os.dup(self.fd)]
+        generation = self.generation
         if self._copy is not None:  # either may be the one that is read after a power cut
-            fds.append(os.dup(self._copy.fd))
+            try:
+                fds.append(os.dup(self._copy.fd))
+            except OSError:
+                os.close(fds[0])
+                raise
+            generation = self._copy.generation
         self.unsynced = False
-        return fds
+        return fds, generation
 
     def close(self, sync: bool = True) -> None:
         """Raises OSError when the disk does not hold everything; closed it is all the same."""

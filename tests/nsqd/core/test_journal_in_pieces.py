@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from nsquark.nsqd.core import backlog
 from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.storage.syncer import Syncer
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
 
@@ -166,7 +168,7 @@ def test_while_it_is_brought_to_the_disk_both_files_go_on(rig: Rig) -> None:
     work()  # it has its name now, and the journal has not switched to it yet
     assert rig.files() == ["journal.000001", "journal.000002"]
     rig.publish(b"another", defer=5)
-    fds = rig.topic.journal.start_sync()
+    fds, _ = rig.topic.journal.start_sync()
     assert len(fds) == 2
     for fd in fds:
         os.close(fd)
@@ -303,3 +305,53 @@ def test_a_paused_topic_that_a_crash_set_back_defers_nothing_twice(tmp_path: Pat
     assert (channel.depth, channel.deferred_count) == (3, 0)
     for each in (harness, other):
         each.close()
+
+
+@pytest.mark.parametrize("switched", [False, True])
+async def test_an_fsync_of_the_new_file_that_fails_is_not_made_up_for_by_the_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, switched: bool
+) -> None:
+    busy(rig)
+    journal = rig.topic.journal
+    rewriting = rig.topic.rewriting_journal()
+    next(rewriting)
+    rig.publish(b"more", defer=9)
+    assert journal.next_file is not None
+    copy, working = os.fstat(journal.next_file.fd).st_ino, os.fdatasync
+
+    def refusing(fd: int) -> None:
+        if os.fstat(fd).st_ino == copy:
+            raise OSError(errno.EIO, "Input/output error")
+        working(fd)
+
+    monkeypatch.setattr(os, "fdatasync", refusing)
+    syncer = Syncer(asyncio.get_running_loop())
+    syncer.request(rig.topic)
+    if switched:
+        assert list(rewriting)
+    syncer.stop()
+    assert (journal.sound, journal.next_file) == (False, None)
+    assert list(rewriting) == []
+    assert len(rig.files()) == 1
+    syncer.close()
+
+
+def test_a_journal_that_lacks_descriptors_to_sync_keeps_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next(rig.topic.rewriting_journal())
+    rig.publish(b"more", defer=9)
+    journal, dup, taken = rig.topic.journal, os.dup, []
+
+    def one_left(fd: int) -> int:
+        if taken:
+            raise OSError(errno.EMFILE, "Too many open files")
+        taken.append(dup(fd))
+        return taken[0]
+
+    monkeypatch.setattr(os, "dup", one_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        journal.start_sync()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(taken[0])
+    assert journal.unsynced
