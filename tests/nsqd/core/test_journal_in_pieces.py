@@ -355,3 +355,20 @@ def test_a_journal_that_lacks_descriptors_to_sync_keeps_none(
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(taken[0])
     assert journal.unsynced
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_damage_to_any_piece_of_the_snapshot_loses_nothing(rig: Rig, tmp_path: Path, number: int) -> None:
+    busy(rig)
+    for _ in rig.topic.rewriting_journal():
+        pass
+    [name] = rig.files()
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(rig.harness.path / "t", elsewhere / "t")
+    data = bytearray((elsewhere / "t" / name).read_bytes())
+    blocks = [at for at in range(len(data)) if data.startswith(b"NQJ1", at)]
+    assert len(blocks) == 8
+    data[blocks[number] + 12] ^= 0xFF
+    (elsewhere / "t" / name).write_bytes(data)
+    channel = rig.opened(elsewhere, ["c"]).channels["c"]
+    assert channel.unfinished >= rig.channel.unfinished

@@ -645,6 +645,7 @@ class Topic(Committer):
             self._copy_failed(error)
             return
         gathered = GatheredRecords()
+        gathered.snapshot(goes_on=True)
         for _ in self._snapshot(gathered):
             self.flush_journal()  # what happened before this piece stands before it
             copy.write_snapshot(gathered.block())
@@ -654,6 +655,8 @@ class Topic(Committer):
             if copy.error is not None:
                 self._copy_failed(copy.error)
                 return
+        gathered.snapshot(goes_on=False)
+        copy.write_snapshot(gathered.block())
 
         def completed(error: OSError | None) -> None:
             error = error or copy.error
