@@ -186,7 +186,8 @@ def _pieces(
     where the file has none, the offset of each, and True.
 
     What neither has comes as it is, and with False: there may be whole batches behind what is damaged, and
-    who reads it next finds them. What lies before `start` belongs to other segments and to damage between them.
+    who reads it next finds them. What lies before `start` belongs to other segments and to damage between
+    them.
     """
     for data, offset in _as_it_is(fd, 0, start):
         yield data, offset, not isinstance(data, int)
