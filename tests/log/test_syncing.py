@@ -181,6 +181,45 @@ def test_what_neither_has_is_told_and_the_rest_is_kept(tmp_path: Path, disk: Dis
     log.close()
 
 
+def test_damage_costs_its_batch_alone_when_the_segment_is_written_again(tmp_path: Path, disk: Disk) -> None:
+    path = tmp_path / "t"
+    log, model = filled(path, 5, tail_messages=1)
+    disk.refuses = lambda path: True
+    attempt(log)
+    [segment] = segments(path)
+    damaged = bytearray(segment.read_bytes())
+    damaged[2 * ONE + 50] ^= 0xFF
+    segment.write_bytes(damaged)
+    disk.refuses = lambda path: False
+    assert attempt(log) is not None
+    assert segment.read_bytes() == damaged  # nothing of it is gone before it is kept aside
+    assert after_power_cut(disk, path, tmp_path / "cut") == [*model.frames[:2], *model.frames[3:]]
+    log.close()
+
+
+def test_a_sector_that_does_not_read_costs_no_other_when_its_segment_is_written_again(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t"
+    monkeypatch.setattr(syncing, "SECTOR", ONE)
+    log, model = filled(path, 5, tail_messages=1)
+    disk.refuses = lambda path: True
+    attempt(log)
+    disk.refuses = lambda path: False
+    pread = os.pread
+
+    def failing(fd: int, size: int, offset: int) -> bytes:
+        if offset < 3 * ONE and offset + size > 2 * ONE:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(fd, size, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", failing)
+        assert attempt(log) is not None
+    assert after_power_cut(disk, path, tmp_path / "cut") == [*model.frames[:2], *model.frames[3:]]
+    log.close()
+
+
 def test_a_full_disk_leaves_the_old_segment_and_no_copy(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

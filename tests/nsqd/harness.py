@@ -44,7 +44,7 @@ class InlineSyncer:
         sync = topic.log.start_sync()
         sync.run(lambda fd: None)
         topic.log.finish_sync(sync)
-        for fd in topic.journal.start_sync():
+        for fd in topic.journal.start_sync()[0]:
             os.close(fd)
         for receipt in topic.take_receipts():
             receipt.settle(None)

@@ -19,6 +19,7 @@ A record is a letter and fixed fields, big-endian; positions are u64, due times 
     Q position, count, due                      published with a due time, for every channel
     P position                                  what lies before has left the topic's queue for its channels
     E epoch u64                                 which log this is: another one when a topic is created again
+    S u8                                        1: a snapshot in many blocks begins, 0: it is complete
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _MOVE = struct.Struct(">cIQ")
 _DEFER = struct.Struct(">cQIq")
 _PUMP = struct.Struct(">cQ")
 _EPOCH = struct.Struct(">cQ")
+_SNAPSHOT = struct.Struct(">cB")
 
 
 class ChannelState:
@@ -114,6 +116,7 @@ class JournalState:
         self.deferred: list[Deferred] = []
         self.pumped: int | None = None
         self.epoch: int | None = None
+        self.in_snapshot = False  # there is more of it to come
         self._numbers: dict[int, tuple[str, ChannelState]] = {}
 
     def apply(self, records: memoryview) -> bytes:
@@ -162,6 +165,9 @@ class JournalState:
             elif kind == b"E":
                 _, self.epoch = _EPOCH.unpack_from(records, at)
                 at += _EPOCH.size
+            elif kind == b"S":
+                self.in_snapshot = bool(_SNAPSHOT.unpack_from(records, at)[1])
+                at += _SNAPSHOT.size
             else:
                 return kind  # from a later version: what follows cannot be read
         return b""
@@ -173,7 +179,7 @@ class _File:
 
     path: Path
     state: JournalState
-    whole: bool  # its first block is, which is the snapshot
+    whole: bool  # its snapshot is: the first block, or all of them up to where it is complete
     damages: list[Damage] = field(default_factory=list)
     torn: int = 0  # bytes at its end that are no whole block
 
@@ -211,7 +217,7 @@ def _read_file(path: Path) -> _File:
     data = path.read_bytes()
     file = _File(path, JournalState(), False)
     view = memoryview(data)
-    at = 0
+    at, incomplete = 0, False
     while at < len(data):
         end = _block_end(data, at)
         if end > at:
@@ -229,7 +235,10 @@ def _read_file(path: Path) -> _File:
             file.torn = len(data) - at
             break
         file.damages.append(Damage(at, following - at))
+        incomplete = incomplete or file.state.in_snapshot
         at = following
+    # Of what it says the channel has passed, a snapshot tells only later what is not finished.
+    file.whole = file.whole and not incomplete and not file.state.in_snapshot
     return file
 
 
@@ -348,6 +357,10 @@ class Journal(kernel.Records):
     def identify(self, epoch: int) -> None:
         self.add(_EPOCH.pack(b"E", epoch))
 
+    def snapshot(self, goes_on: bool) -> None:
+        """What follows is a snapshot in many blocks, or that is complete."""
+        self.add(_SNAPSHOT.pack(b"S", goes_on))
+
     # ---- the file
 
     def undo(self) -> None:
@@ -416,9 +429,11 @@ class Journal(kernel.Records):
         self.not_synced(generation)
 
     def not_synced(self, generation: int) -> None:
-        """An fsync of this generation has failed. One of an earlier file does not matter any more."""
-        if generation == self.generation:
+        """An fsync of the files up to this generation has failed. Earlier files do not matter any more."""
+        if generation >= self.generation:
             self._unsound = True
+        if self._copy is not None and generation >= self._copy.generation:
+            self.give_up_copy()  # its next fsync may work, and proves nothing
 
     # ---- the next file, in pieces
 
@@ -430,7 +445,7 @@ class Journal(kernel.Records):
     def begin_copy(self) -> JournalCopy:
         """Begin the next file; what is flushed from here on goes to both. Raises OSError."""
         self._newest += 1
-        self._copy = copy = JournalCopy(self._path(self._newest))
+        self._copy = copy = JournalCopy(self._path(self._newest), self._newest)
         self.copy = copy.write
         return copy
 
@@ -441,7 +456,7 @@ class Journal(kernel.Records):
         if self.fd >= 0:
             os.close(self.fd)
         self.fd, self.size, self._snapshot_size = copy.fd, copy.size, copy.snapshot_size
-        self.generation = int(copy.path.name[len(PREFIX) :])
+        self.generation = copy.generation
         self.unsynced = True  # what came after its fsync
         self._torn = self._unsound = False
         stale, self._stale = self._stale, [copy.path]
@@ -453,15 +468,24 @@ class Journal(kernel.Records):
         if copy is not None:
             copy.give_up()
 
-    def start_sync(self) -> list[int]:
-        """Descriptors to fsync and close, in a thread; if that fails, it is `not_synced`."""
+    def start_sync(self) -> tuple[list[int], int]:
+        """Descriptors to fsync and close, in a thread, and their generation: if that fails, `not_synced`.
+
+        Raises OSError, and nothing has changed, when there are no more descriptors.
+        """
         if self.fd < 0 or not self.unsynced:
-            return []
+            return [], self.generation
         fds = [os.dup(self.fd)]
+        generation = self.generation
         if self._copy is not None:  # either may be the one that is read after a power cut
-            fds.append(os.dup(self._copy.fd))
+            try:
+                fds.append(os.dup(self._copy.fd))
+            except OSError:
+                os.close(fds[0])
+                raise
+            generation = self._copy.generation
         self.unsynced = False
-        return fds
+        return fds, generation
 
     def close(self, sync: bool = True) -> None:
         """Raises OSError when the disk does not hold everything; closed it is all the same."""

@@ -17,9 +17,10 @@ SUFFIX = ".new"
 
 
 class JournalCopy:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, generation: int) -> None:
         """Begin the file that is to have this path. Raises OSError."""
         self.path = path
+        self.generation = generation
         self.size = 0
         self.snapshot_size = 0
         self.error: OSError | None = None

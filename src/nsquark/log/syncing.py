@@ -25,11 +25,13 @@ from pathlib import Path
 
 from nsquark import kernel
 
+from .ranges import Ranges
 from .segment import Segment
 
 COPY = ".new"
 DOUBT = ".doubt"
 WINDOW = 1 << 20
+SECTOR = 4096
 _NO_MARKS = 1 << 62
 
 
@@ -152,13 +154,15 @@ class LogSync:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             copy = os.open(copy_name, flags, 0o600, dir_fd=folder)
             try:
-                lost = []
-                for data, offset in _pieces(old, segment.start, segment.size, chunks):
-                    if not isinstance(data, int):
+                lost = Ranges()
+                for data, offset, whole in _pieces(old, segment.start, segment.size, chunks):
+                    size = data if isinstance(data, int) else len(data)
+                    if not whole:
+                        lost.add(offset, offset + size)
+                    if isinstance(data, int):  # a hole, so that everything behind it stays where it is
+                        os.lseek(copy, size, os.SEEK_CUR)
+                    else:
                         write_all(copy, data)
-                    else:  # a hole, so that everything behind it stays where it is
-                        lost.append(f"bytes {offset} to {offset + data}")
-                        os.lseek(copy, data, os.SEEK_CUR)
                 os.ftruncate(copy, segment.size)
                 fsync(copy)
                 os.rename(copy_name, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -171,26 +175,23 @@ class LogSync:
         finally:
             os.close(old)
         if lost:
-            self.lost.append((segment, f"{name}: the disk has lost {', '.join(lost)}"))
+            bytes_lost = ", ".join(f"bytes {start} to {end}" for start, end in lost)
+            self.lost.append((segment, f"{name}: the disk has lost something of {bytes_lost}"))
 
 
 def _pieces(
     fd: int, start: int, size: int, chunks: Sequence[kernel.Chunk]
-) -> Iterator[tuple[bytes | memoryview | int, int]]:
+) -> Iterator[tuple[bytes | memoryview | int, int, bool]]:
     """All of a file whose last segment begins at `start`: runs of whole batches from the file, or from memory
-    where the file has none, and the offset of each. What neither has comes as the number of its bytes.
+    where the file has none, the offset of each, and True.
 
-    What lies before `start` belongs to other segments and to damage between them: it is taken as it is.
+    What neither has comes as it is, and with False: there may be whole batches behind what is damaged, and
+    who reads it next finds them. What lies before `start` belongs to other segments and to damage between
+    them.
     """
-    offset, window = 0, WINDOW
-    while offset < start:
-        data = os.pread(fd, min(window, start - offset), offset)
-        if not data:
-            yield start - offset, offset
-            break
-        yield data, offset
-        offset += len(data)
-    offset = start
+    for data, offset in _as_it_is(fd, 0, start):
+        yield data, offset, not isinstance(data, int)
+    offset, window = start, WINDOW
     while offset < size:
         try:
             data = os.pread(fd, min(window, size - offset), offset)
@@ -198,7 +199,7 @@ def _pieces(
             data = b""
         stop, needed, _, _ = kernel.scan_batches(data, 0, len(data), True, _NO_MARKS)
         if stop:
-            yield memoryview(data)[:stop], offset
+            yield memoryview(data)[:stop], offset, True
             offset, window = offset + stop, WINDOW
         elif len(data) == window < needed <= size - offset:
             window = needed
@@ -206,12 +207,32 @@ def _pieces(
             chunk = next((each for each in chunks if each.offset + len(each.data) > offset), None)
             if chunk is not None and chunk.offset <= offset:
                 rest = memoryview(chunk.data)[offset - chunk.offset :]
-                yield rest, offset
+                yield rest, offset, True
                 offset += len(rest)
             else:
-                gap = (chunk.offset if chunk is not None else size) - offset
-                yield gap, offset
-                offset += gap
+                end = chunk.offset if chunk is not None else size
+                for piece, at in _as_it_is(fd, offset, end):
+                    yield piece, at, False
+                offset = end
+
+
+def _as_it_is(fd: int, offset: int, end: int) -> Iterator[tuple[bytes | int, int]]:
+    """The bytes [offset, end) of a file and where they lie; how many there are, where they cannot be read."""
+    while offset < end:
+        try:
+            data = os.pread(fd, min(WINDOW, end - offset), offset)
+        except OSError:
+            data = b""
+        if not data:
+            size = min(SECTOR - offset % SECTOR, end - offset)
+            with contextlib.suppress(OSError):
+                data = os.pread(fd, size, offset)
+            if not data:
+                yield size, offset
+                offset += size
+                continue
+        yield data, offset
+        offset += len(data)
 
 
 def take_up(directory: Path) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from nsquark.nsqd.core import backlog
 from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.storage.syncer import Syncer
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
 
@@ -166,7 +168,7 @@ def test_while_it_is_brought_to_the_disk_both_files_go_on(rig: Rig) -> None:
     work()  # it has its name now, and the journal has not switched to it yet
     assert rig.files() == ["journal.000001", "journal.000002"]
     rig.publish(b"another", defer=5)
-    fds = rig.topic.journal.start_sync()
+    fds, _ = rig.topic.journal.start_sync()
     assert len(fds) == 2
     for fd in fds:
         os.close(fd)
@@ -251,3 +253,122 @@ def test_a_topic_without_channels_says_where_it_stands(rig: Rig) -> None:
         pass
     again = rig.opened(rig.harness.path, [])
     assert (again.epoch, again.depth) == (topic.epoch, 2)
+
+
+def test_a_topic_that_ends_while_it_is_trimmed_writes_no_more(rig: Rig) -> None:
+    busy(rig)
+    rig.topic.journal.not_synced(rig.topic.journal.generation)  # so that it would be written again
+    trimming = rig.topic.trimming(0.0)
+    next(trimming)
+    rig.topic.exit()
+    before = rig.files()
+    assert list(trimming) == []
+    assert rig.files() == before
+    assert rig.harness.health.text == "OK"
+
+
+def test_the_disk_is_not_blamed_for_the_journal_of_a_topic_that_is_gone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.topic.exit()
+    rig.topic.journal_failed(OSError(errno.ENOENT, "No such file or directory"))
+    assert caplog.records == []
+
+
+def test_a_paused_topic_that_a_crash_set_back_defers_nothing_twice(tmp_path: Path) -> None:
+    """nsqd.dat still says paused, though the topic went on and its messages were finished or requeued."""
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    channel, reader = topic.channel("c"), Reader()
+    channel.add_consumer(reader.consumer)
+    channel.set_ready(reader.consumer, 100)
+    topic.publish([b"stays in flight"], 0, Publisher())
+    harness.turn.run()
+    topic.pause()
+    for _ in range(3):
+        topic.publish([b"d"], 1, Publisher())
+        harness.turn.run()
+    topic.unpause()
+    harness.clock.now += 2 * SECOND
+    channel.queue_due(harness.clock.now)
+    harness.turn.run()
+    _, (finished, _, _), (requeued, _, _), _ = reader.take()
+    channel.finish(reader.consumer, finished, finished + 1)
+    channel.requeue(reader.consumer, requeued, 0, harness.clock.now)
+    harness.turn.run()
+    other = Harness(tmp_path, harness.clock)
+    again = other.topics["t"] = Topic(other, "t", tmp_path / "t")
+    again.restore(["c"], True, harness.clock.now)
+    again.unpause()
+    channel = again.channels["c"]
+    channel.queue_due(harness.clock.now)
+    assert (channel.depth, channel.deferred_count) == (3, 0)
+    for each in (harness, other):
+        each.close()
+
+
+@pytest.mark.parametrize("switched", [False, True])
+async def test_an_fsync_of_the_new_file_that_fails_is_not_made_up_for_by_the_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, switched: bool
+) -> None:
+    busy(rig)
+    journal = rig.topic.journal
+    rewriting = rig.topic.rewriting_journal()
+    next(rewriting)
+    rig.publish(b"more", defer=9)
+    assert journal.next_file is not None
+    copy, working = os.fstat(journal.next_file.fd).st_ino, os.fdatasync
+
+    def refusing(fd: int) -> None:
+        if os.fstat(fd).st_ino == copy:
+            raise OSError(errno.EIO, "Input/output error")
+        working(fd)
+
+    monkeypatch.setattr(os, "fdatasync", refusing)
+    syncer = Syncer(asyncio.get_running_loop())
+    syncer.request(rig.topic)
+    if switched:
+        assert list(rewriting)
+    syncer.stop()
+    assert (journal.sound, journal.next_file) == (False, None)
+    assert list(rewriting) == []
+    assert len(rig.files()) == 1
+    syncer.close()
+
+
+def test_a_journal_that_lacks_descriptors_to_sync_keeps_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next(rig.topic.rewriting_journal())
+    rig.publish(b"more", defer=9)
+    journal, dup, taken = rig.topic.journal, os.dup, []
+
+    def one_left(fd: int) -> int:
+        if taken:
+            raise OSError(errno.EMFILE, "Too many open files")
+        taken.append(dup(fd))
+        return taken[0]
+
+    monkeypatch.setattr(os, "dup", one_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        journal.start_sync()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(taken[0])
+    assert journal.unsynced
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_damage_to_any_piece_of_the_snapshot_loses_nothing(rig: Rig, tmp_path: Path, number: int) -> None:
+    busy(rig)
+    for _ in rig.topic.rewriting_journal():
+        pass
+    [name] = rig.files()
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(rig.harness.path / "t", elsewhere / "t")
+    data = bytearray((elsewhere / "t" / name).read_bytes())
+    blocks = [at for at in range(len(data)) if data.startswith(b"NQJ1", at)]
+    assert len(blocks) == 8
+    data[blocks[number] + 12] ^= 0xFF
+    (elsewhere / "t" / name).write_bytes(data)
+    channel = rig.opened(elsewhere, ["c"]).channels["c"]
+    assert channel.unfinished >= rig.channel.unfinished

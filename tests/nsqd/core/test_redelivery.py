@@ -39,6 +39,19 @@ def chunks(draw: random.Random) -> list[tuple[int, int]]:
     return found
 
 
+def test_what_was_taken_of_an_entry_may_come_back_while_the_rest_waits() -> None:
+    queue = AgainQueue()
+    queue.push(5, 6, 1, 0)
+    queue.take(4)
+    queue.push(6, 1, 2, 0)
+    queue.push(5, 1, 2, 0)
+    holds(queue, [9, 10, 6, 5])
+    first = queue.from_position(0, 1)
+    assert [each.position for each in first + queue.from_position(first[-1].position + 1, 2)] == [5, 6, 9]
+    queue.drop(10, 11)
+    holds(queue, [9, 6, 5])
+
+
 @settings(max_examples=300)
 @given(st.integers(0, 2**64).map(random.Random))
 def test_what_is_to_come_again_comes_in_the_order_it_was_pushed(draw: random.Random) -> None:

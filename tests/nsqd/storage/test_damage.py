@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nsquark.cli.flags import StartError
+from nsquark.errors import LogDamaged
 from nsquark.log.journal import BLOCK
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.options import Options
@@ -396,3 +397,21 @@ async def test_a_damaged_stage_is_told(tmp_path: Path, caplog: pytest.LogCapture
             await api.done(f"{put}1", body)
         assert "cut off" in caplog.text
         assert (await api.get("/ping")).status == 200
+
+
+def test_what_is_lost_while_its_topic_holds_it_back_is_not_deferred(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, Clock(), mem_queue_size=1, max_bytes_per_file=300)
+    topic = harness.topic("t")
+    channel = topic.channel("c")
+    topic.pause()
+    for number in range(4):
+        topic.publish([b"%d" % number * 50], 5, Publisher())
+        harness.turn.run()
+    first = sorted((tmp_path / "t").glob("*.log"))[0]
+    flip(first, split_batches(first.read_bytes())[0].offset + 60)
+    with pytest.raises(LogDamaged) as caught:
+        topic.log.segments[0].verify()
+    topic.leave_out(caught.value)
+    topic.unpause()
+    assert (channel.depth, channel.deferred_count) == (0, 3)
+    harness.close()

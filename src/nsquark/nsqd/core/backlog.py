@@ -99,7 +99,7 @@ class Backlog(Outlet):
                 for again in requeued:
                     end = again.position + again.number
                     journal.requeue(number, again.position, end, again.attempts, 0)
-                at = requeued[-1].start + 1
+                at = requeued[-1].position + 1
                 yield
         for flights in self._flights_by_consumer():
             for flight in flights:
@@ -184,14 +184,19 @@ class Backlog(Outlet):
         self._wake_at(due)
 
     def hold_back(self, deferred: Iterable[Deferred]) -> None:
-        """Of what the topic has just passed on, these are for later."""
+        """Of what the topic has just passed on, these are for later.
+
+        But for what the channel had before: a topic that a crash finds paused may have been further.
+        """
         for each in deferred:
-            if each.position >= self.cursor.position:
-                self.skipped.add(each.position, each.position + each.count)
-                self._push_deferred(each.due, each.position, each.count, 0)
+            start, end = max(each.position, self.cursor.position), each.position + each.count
+            for first, stop in list(self.skipped.gaps(start, end)):
+                self.skipped.add(first, stop)
+                self._push_deferred(each.due, first, stop - first, 0)
 
     def pass_over(self, start: int, end: int) -> None:
         """Drop [start, end), which the topic has not passed on yet."""
         if start < end:
             self.skipped.add(start, end)
+            self._later.drop(start, end)
             self.finished(start, end)

@@ -29,7 +29,6 @@ class Again:
     number: int  # 0 when all of them were dropped
     attempts: int
     mark: int
-    start: int  # the position when it was queued: `position` grows, and the order by position must not change
     rest: Again | None = None  # what is left behind a dropped gap: it has the same place in the queue
 
 
@@ -40,7 +39,7 @@ class AgainQueue:
 
     def __init__(self) -> None:
         self._entries: deque[Again] = deque()  # the first of them is not dropped
-        self._by_position: Any = SortedKeyList(key=attrgetter("start"))
+        self._by_position: Any = SortedKeyList(key=attrgetter("position"))
         self._dropped = 0  # entries that were dropped and are still in the queue
         self.count = 0  # messages
 
@@ -68,11 +67,11 @@ class AgainQueue:
         return iter(self._by_position)
 
     def from_position(self, position: int, most: int) -> list[Again]:
-        """At most `most` of the entries that were queued at this position or a higher one, in that order."""
+        """At most `most` of the entries that begin with this position or a higher one, in that order."""
         return list(islice(self._by_position.irange_key(position), most))
 
     def push(self, position: int, number: int, attempts: int, mark: int) -> None:
-        entry = Again(position, number, attempts, mark, position)
+        entry = Again(position, number, attempts, mark)
         self._entries.append(entry)
         self._by_position.add(entry)
         self.count += number
@@ -85,8 +84,7 @@ class AgainQueue:
             self._by_position.remove(entry)
             self._leave_first()
         else:
-            entry.position += number
-            entry.number -= number
+            self._shrink(entry, entry.position + number, entry.position + entry.number)
 
     def drop(self, start: int, end: int) -> None:
         """Away with the positions [start, end)."""
@@ -95,11 +93,10 @@ class AgainQueue:
             self.count -= entry.number - sum(last - first for first, last in pieces)
             if len(pieces) == 2:
                 first, last = pieces[1]
-                entry.rest = Again(first, last - first, entry.attempts, entry.mark, first, entry.rest)
+                entry.rest = Again(first, last - first, entry.attempts, entry.mark, entry.rest)
                 self._by_position.add(entry.rest)
             if pieces:
-                first, last = pieces[0]
-                entry.position, entry.number = first, last - first
+                self._shrink(entry, *pieces[0])
             else:
                 entry.number = 0
                 self._by_position.remove(entry)
@@ -112,6 +109,11 @@ class AgainQueue:
             for entry in self._entries:
                 entry.rest = None
             self._dropped = 0
+
+    def _shrink(self, entry: Again, first: int, last: int) -> None:
+        self._by_position.remove(entry)  # what was taken of it may be queued again, and comes before it then
+        entry.position, entry.number = first, last - first
+        self._by_position.add(entry)
 
     def _leave_first(self) -> None:
         entries = self._entries

@@ -488,6 +488,8 @@ class Topic(Committer):
 
     def failed_to(self, do: str, error: OSError, what: str) -> None:
         """Something failed that is tried again and again: it is logged when the reason is a new one."""
+        if self.exiting:  # its files are gone, and nobody needs them
+            return
         reason = str(error)
         if self._services.problems.get((self.name, what)) != reason:
             logger.error("topic %s could not %s: %s", self.name, do, reason)
@@ -643,6 +645,7 @@ class Topic(Committer):
             self._copy_failed(error)
             return
         gathered = GatheredRecords()
+        gathered.snapshot(goes_on=True)
         for _ in self._snapshot(gathered):
             self.flush_journal()  # what happened before this piece stands before it
             copy.write_snapshot(gathered.block())
@@ -652,6 +655,8 @@ class Topic(Committer):
             if copy.error is not None:
                 self._copy_failed(copy.error)
                 return
+        gathered.snapshot(goes_on=False)
+        copy.write_snapshot(gathered.block())
 
         def completed(error: OSError | None) -> None:
             error = error or copy.error
@@ -715,6 +720,8 @@ class Topic(Committer):
                 before -= len(channel.cursor.data)
                 self.active = True  # so that we come again
             yield
+            if self.exiting:  # its folder is gone, or another topic's
+                return 0
         if self.ephemeral:
             self._trim_memory_if_worth_it()
         elif self.log.trimmable:

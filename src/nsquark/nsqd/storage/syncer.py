@@ -63,10 +63,9 @@ class Syncer:
             if topic.log.failing:  # else it is out of descriptors: they wait until there are some
                 self._settle(topic.take_receipts(), error)
             return
-        fds: list[int] = []
-        generation = topic.journal.generation
+        fds, generation = list[int](), 0
         with contextlib.suppress(OSError):  # the journal's turn comes with the next one
-            fds = topic.journal.start_sync()
+            fds, generation = topic.journal.start_sync()
         receipts = topic.take_receipts()
         begin = self._loop.time()
 
@@ -150,8 +149,7 @@ class Syncer:
     async def sync_journal(self, topic: Topic) -> None:
         """Return when everything in the topic's journal is on the disk. Raises OSError."""
         topic.store_journal()
-        generation = topic.journal.generation
-        fds = topic.journal.start_sync()
+        fds, generation = topic.journal.start_sync()
         failures: list[OSError | None] = []
         # Behind the fsync of a new file, if there is one: what came of that is known when this is done.
         await self.run(lambda: failures.append(_sync_all(fds)))
