@@ -392,16 +392,17 @@ def test_readers_stop_at_what_is_lost_and_go_on_behind_it(tmp_path: Path, per_fi
     log.close(sync=False)
 
 
-def test_a_segment_that_is_damaged_while_it_is_open(tmp_path: Path) -> None:
-    """What this process has written is checked, too, before it is read from a file that was left."""
+def test_what_another_process_has_written_is_checked_before_it_is_read(tmp_path: Path) -> None:
     limits, ids, model = Limits(tail_messages=0, max_bytes_per_file=400), Ids(), Model()
     log = TopicLog(tmp_path, limits, ids)
     for at in range(6):
         model.publish(log, [(0, [b"%d" % at * 50])])
+    log.close(sync=False)
     victim = segments(tmp_path)[0]
     data = bytearray(victim.read_bytes())
     data[100] ^= 1  # in the first body: nothing but the CRC can tell
     victim.write_bytes(data)
+    log = TopicLog(tmp_path, limits, ids)
     assert contents(log) == {position: model.frame(position) for position in range(1, 6)}
     assert [record.lost for record in log.records] == [(0, 1)]
     log.close(sync=False)

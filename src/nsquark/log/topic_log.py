@@ -313,7 +313,6 @@ class TopicLog(kernel.LogEnd):
             waiting[0].sync()
         segment, fd = self._create(self.directory, self.end)
         old.modified = time.time()
-        old.verified = False  # whoever reads it from now on reads what the disk has made of it
         self._owed[-1].fd = self.fd
         self._owed.append(Owed(segment, segment.base))
         self.fd = fd

@@ -273,6 +273,7 @@ def test_what_waits_to_be_delivered_again_and_is_lost_is_finished(tmp_path: Path
     assert len(split_batches(first.read_bytes())) == 2
     for batch in split_batches(first.read_bytes()):
         flip(first, batch.offset + 60)
+    topic.log.segments[0].verified = False  # as it is to the process that finds it
     channel.set_ready(reader.consumer, 100)
     harness.turn.run()
     assert reader.take() == []
