@@ -11,11 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nsquark"
+LINKING = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 PAGES = ["architecture.md", "log-format.md"]
 # What looks like a name of ours and is none: files in the data directory.
 FOREIGN = {"nsqd.dat", "nsquark.dat", "app.json"}
 
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 _FILE = re.compile(r"[\w./-]+\.(py|pyx|pxd|pyi|h|c|md|yaml|toml)")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?")
@@ -72,3 +74,11 @@ def test_what_does_not_exist_is_found() -> None:
         "Topic.no_such_method",
         "no/file.py",
     ]
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]), ids=lambda page: page.name
+)
+def test_a_link_leads_to_a_file(page: Path) -> None:
+    targets = [target for target in _LINK.findall(page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
