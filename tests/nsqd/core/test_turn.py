@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -60,17 +62,16 @@ def test_who_publishes_is_answered_whether_anything_is_delivered_or_not(harness:
 
 
 def test_a_commit_between_turns_has_its_answers_come_with_the_next(harness: Harness) -> None:
-    scheduled = []
+    scheduled: list[Callable[[], None]] = []
     harness.turn = Turn(scheduled.append, harness.clock)
     _, reader = consumed(harness, 0)
-    harness.turn.run()
-    scheduled.clear()
+    scheduled.pop()()
     publisher = Witness(reader)
     topic = harness.topic("t")
     topic.publish([b"one"], 0, publisher)
     topic.commit()
-    assert (publisher.settled, scheduled) == ([], [harness.turn.run])
-    harness.turn.run()
+    assert (publisher.settled, len(scheduled)) == ([], 1)
+    scheduled.pop()()
     assert publisher.settled == [None]
 
 
@@ -94,3 +95,27 @@ def test_a_publisher_without_consumers_is_answered_with_the_commit(harness: Harn
     topic.publish([b"one"], 0, publisher)
     topic.commit()
     assert publisher.settled == [None]
+
+
+def test_turns_that_leave_work_behind_do_not_multiply() -> None:
+    """Each read of the sockets runs a turn of its own, whatever is scheduled already."""
+    queue: list[Callable[[], None]] = []
+    turn = Turn(queue.append)
+
+    class Endless:
+        name = "t"
+        pumped = 0
+
+        def pump(self) -> None:
+            self.pumped += 1
+            turn.pumps(cast(Any, self))
+
+    topic = Endless()
+    turn.pumps(cast(Any, topic))
+    for _ in range(10):
+        turn.hold()  # as the reader of the sockets does
+        turn.run()
+        assert len(queue) == 1
+    queue.pop()()
+    assert len(queue) == 1
+    assert topic.pumped == 11

@@ -43,7 +43,8 @@ class Turn:
         self._schedule = schedule
         self.clock = clock
         self.monotonic = monotonic
-        self._scheduled = False
+        self._scheduled = False  # `run` will be called
+        self._queued = False  # and the event loop has it in its queue
         self._topics: dict[Topic, None] = {}
         self._channels: dict[Channel, None] = {}
         self._journals: dict[Topic, None] = {}
@@ -84,7 +85,14 @@ class Turn:
     def _wake(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._schedule(self.run)
+            # One call at most: two that leave work behind would each ask for another, and so on for ever.
+            if not self._queued:
+                self._queued = True
+                self._schedule(self._run_queued)
+
+    def _run_queued(self) -> None:
+        self._queued = False
+        self.run()
 
     def hold(self) -> None:
         """`run` will be called soon: it need not be scheduled."""
