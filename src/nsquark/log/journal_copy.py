@@ -13,6 +13,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from nsquark.durable import sync_path
+
+from .syncing import write_all
+
 SUFFIX = ".new"
 
 
@@ -34,9 +38,7 @@ class JournalCopy:
         if self.error is not None or self.fd < 0:
             return
         try:
-            done = os.write(self.fd, block)
-            while done < len(block):
-                done += os.write(self.fd, memoryview(block)[done:])
+            write_all(self.fd, block)
         except OSError as error:
             self.error = error
             self._remove()
@@ -58,11 +60,7 @@ class JournalCopy:
             os.close(fd)
         self._is_named = True
         os.rename(self._unfinished, self.path)  # fails if it was given up meanwhile
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_path(self.path.parent)
 
     def give_up(self) -> None:
         """Close and remove the file, whatever it is called by now."""
