@@ -1,0 +1,29 @@
+"""The `nsqadmin` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from nsquark.cli.daemon import run_daemon, serve_until_signal
+
+from .installed import require
+from .options import Options, parse, validate
+
+
+def main() -> int:
+    return run_daemon("nsqadmin", parse, _prepare)
+
+
+def _prepare(options: Options) -> Callable[[], Coroutine[Any, Any, bool]]:
+    validate(options)
+    require()
+    from .server import Server  # it imports what may not be installed
+
+    return partial(serve_until_signal, partial(Server, options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

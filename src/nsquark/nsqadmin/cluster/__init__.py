@@ -1,0 +1,38 @@
+"""What the cluster is, asked afresh each time: nodes, and topics and channels merged over them; actions."""
+
+from .actions import Actions, Outcome, Target
+from .cluster import Cluster, CounterEntry, NodeNotFound, NodeStats
+from .inspection import Inspection, explain
+from .latency import Latency, Percentile
+from .nodes import Node, NodeTopic
+from .overview import ChannelTotals, NodeTotals, Overview, SeenClient, TopicTotals
+from .pipelines import Pipeline, Pipelines, ReadChannel, Report
+from .stats import ChannelStats, ClientStats, TopicStats
+
+__all__ = [
+    "Actions",
+    "ChannelStats",
+    "ChannelTotals",
+    "ClientStats",
+    "Cluster",
+    "CounterEntry",
+    "Inspection",
+    "Latency",
+    "Node",
+    "NodeNotFound",
+    "NodeStats",
+    "NodeTopic",
+    "NodeTotals",
+    "Outcome",
+    "Overview",
+    "Percentile",
+    "Pipeline",
+    "Pipelines",
+    "ReadChannel",
+    "Report",
+    "SeenClient",
+    "Target",
+    "TopicStats",
+    "TopicTotals",
+    "explain",
+]

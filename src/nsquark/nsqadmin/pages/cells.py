@@ -1,0 +1,100 @@
+"""The cells of tables and other small parts, which a page has hundreds of.
+
+They are functions and no macros, because a call of a macro takes several times as long. Every text is escaped
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from markupsafe import Markup, escape
+
+from nsquark.nsqadmin.cluster import ClientStats
+from nsquark.nsqadmin.pages.format import count
+from nsquark.nsqadmin.pages.links import is_web
+
+
+@lru_cache(8192)
+def _safe(text: str) -> str:
+    """The text escaped. Pages show the same labels, names and addresses again and again."""
+    return str(escape(text))
+
+
+def th(label: str, n: bool = True) -> Markup:
+    """The head of a column; of numbers, unless `n` says otherwise."""
+    kind = ' class="n"' if n else ""
+    return Markup(f'<th scope="col" role="columnheader"{kind}>{_safe(label)}</th>')
+
+
+def ths(*labels: str) -> Markup:
+    """Heads of columns of numbers."""
+    return Markup("".join(map(th, labels)))
+
+
+def td(label: str, value: object, zero: bool = False, low: bool = False) -> Markup:
+    """A number. `zero` greys out what says nothing. A phone leaves out what is `low`, and shows the label."""
+    return Markup(_td(label, value, zero, low))
+
+
+def tds(*cells: tuple[object, ...]) -> Markup:
+    """Several numbers, each given as `td` takes it."""
+    return Markup("".join([_td(*cell) for cell in cells]))  # type: ignore[arg-type]
+
+
+def _td(label: str, value: object, zero: bool = False, low: bool = False) -> str:
+    text = count(value) if value is None or type(value) is int else str(escape(value))
+    kind = " low" if low else ""
+    if zero or text == "0":
+        kind += " zero"
+    return f'<td role="cell" class="n{kind}" data-label="{_safe(label)}">{text}</td>'
+
+
+def figure(label: str, value: object, unit: str = "", kind: str = "") -> Markup:
+    """One of the large figures at the head of a page."""
+    colour = f' class="{_safe(kind)}"' if kind else ""
+    suffix = f'<span class="unit">{_safe(unit)}</span>' if unit else ""
+    return Markup(f"<div{colour}><dt>{_safe(label)}</dt><dd>{escape(value)}{suffix}</dd></div>\n")
+
+
+def menu(what: str, entries: Iterable[tuple[str, str, str]]) -> Markup:
+    """What may be done with a row: label, address and kind of each entry. A `page` opens in no dialog."""
+    links = []
+    for label, url, kind in entries:
+        dialog = "" if kind == "page" else " data-dialog"
+        colour = ' class="danger"' if kind == "danger" else ""
+        links.append(f'<a href="{_safe(url)}"{dialog}{colour}>{_safe(label)}</a>')
+    return Markup(
+        f'<details class="more"><summary aria-label="Actions for {_safe(what)}">⋯</summary><div>\n'
+        f"{''.join(links)}\n</div></details>\n"
+    )
+
+
+def client_name(client: ClientStats) -> Markup:
+    """A client's host, its id where that tells more, its address and what it says it is."""
+    host = client.hostname
+    known = (host, host.partition(".")[0])
+    name = client.client_id
+    more = f' <span class="muted">({_safe(name)})</span>' if name and name not in known else ""
+    agent = _safe(client.user_agent or "no user agent")
+    address = _safe(client.remote_address)
+    return Markup(f'<b>{_safe(host) or address}</b>{more}<span class="sub">{address} · {agent}</span>')
+
+
+def client_tags(client: ClientStats) -> Markup:
+    """What is special about a client's connection."""
+    tags = []
+    if client.sample_rate:
+        tags.append(f'<span class="tag">sampled {escape(client.sample_rate)} %</span>')
+    if client.tls:
+        told = f"{client.tls_version} {client.tls_cipher_suite} {client.tls_negotiated_protocol}".strip()
+        tags.append(f'<span class="tag good" title="{escape(told)}">TLS</span>')
+    tags += [f'<span class="tag">{name}</span>' for name in ("deflate", "snappy") if getattr(client, name)]
+    if client.authed:
+        identity = escape(client.auth_identity or "authed")
+        if is_web(client.auth_identity_url):
+            url = escape(client.auth_identity_url)
+            identity = Markup(f'<a href="{url}" rel="noreferrer noopener">{identity}</a>')
+        tags.append(f'<span class="tag info">{identity}</span>')
+    return Markup(" ".join(tags))

@@ -1,0 +1,100 @@
+"""Which page is where. Paths are relative to the base path, under which the server mounts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from nsquark.nsqadmin.cluster import Cluster
+from nsquark.nsqadmin.pages import acting, detail, lists, messages, pipelines, search, seeking
+from nsquark.nsqadmin.pages.graphite import Graphite
+from nsquark.nsqadmin.pages.site import HEADERS, Notify, Site
+
+STATIC = Path(__file__).with_name("static")
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# A new version has new files under the same names: a browser asks whether its copy still holds.
+_STATIC_HEADERS = {**HEADERS, "Cache-Control": "no-cache"}
+
+
+class Pages:
+    """The HTML side of nsqadmin.
+
+    `is_admin` says whether a request may change things, `user` whose it is (for the foot). `notify`
+    is told of every change that at least one daemon did: the request, the action, topic, channel and node.
+    `dashboards` are links to other programs' charts, by name. The graphs of `graphite` are shown. `static`
+    serves assets from another directory.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        base_path: str = "/",
+        is_admin: Callable[[Request], bool] = lambda request: True,
+        user: Callable[[Request], str] = lambda request: "",
+        notify: Notify = lambda request, action, topic, channel, node: None,
+        interval: float = 5.0,
+        dashboards: Mapping[str, str] | None = None,
+        graphite: Graphite | None = None,
+        static: Path | None = None,
+    ) -> None:
+        self.site = Site(
+            cluster,
+            base_path=base_path,
+            is_admin=is_admin,
+            user=user,
+            notify=notify,
+            interval=interval,
+            dashboards=dashboards,
+            graphite=graphite,
+        )
+        static = static or STATIC
+        self._assets = {
+            path.relative_to(static).as_posix(): path
+            for path in static.rglob("*")
+            if path.is_file() and path.suffix in _TYPES
+        }
+
+    def routes(self) -> list[BaseRoute]:
+        page = self.site.page
+        read = [
+            ("/", lists.streams),
+            ("/topics", lists.streams),
+            ("/topics/{topic}", detail.topic),
+            ("/topics/{topic}/{channel}", detail.channel),
+            ("/nodes", lists.nodes),
+            ("/nodes/{node}", detail.node),
+            ("/counter", lists.counter),
+            ("/lookup", lists.lookup),
+            ("/pipelines", pipelines.show),
+            ("/search", search.search),
+            ("/history", lists.history),
+            ("/peek", messages.peek),
+            ("/dead", messages.dead_letters),
+            ("/seek", seeking.show),
+            ("/act", acting.ask),
+        ]
+        change = [("/act", acting.act), ("/seek", seeking.move)]
+        return [
+            *(Route(path, page(handler), methods=["GET"]) for path, handler in read),
+            *(Route(path, page(handler), methods=["POST"]) for path, handler in change),
+            Route("/static/{asset:path}", self._static, methods=["GET"]),
+        ]
+
+    async def _static(self, request: Request) -> Response:
+        path = self._assets.get(request.path_params["asset"])
+        if path is None:
+            return PlainTextResponse("NOT_FOUND", 404)
+        return FileResponse(path, headers=_STATIC_HEADERS, media_type=_TYPES[path.suffix])
+
+    async def stop(self) -> None:
+        """Stop asking the cluster."""
+        await self.site.sampler.stop()
