@@ -1,0 +1,1 @@
+"""nsq_to_http: one HTTP request for each message of a topic."""

@@ -1,0 +1,1 @@
+"""nsq_to_nsq: copies topics to other nsqds, and filters JSON on the way."""

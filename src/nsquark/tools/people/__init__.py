@@ -1,0 +1,1 @@
+"""`nsquark`, the command for people. `program.py` lists its subcommands; each has a module in commands/."""

@@ -1,0 +1,7 @@
+"""`python -m nsquark.tools.to_nsq`."""
+
+import sys
+
+from .program import main
+
+sys.exit(main())
