@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,12 @@ def _lives(pid: int) -> bool:
 class Command:
     """A process; `with Command(...)` ends with a kill of whatever it has started."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
+    def __init__(self, *arguments: str, under: Sequence[str] = (), **environment: str) -> None:
+        """`under` is a command that runs it, such as timeout."""
         java = f"--conf=spark.driver.extraJavaOptions={QUICK_START}"
         self.process = subprocess.Popen(
             [
+                *under,
                 sys.executable,
                 "-m",
                 "nsquark.pipeline",
@@ -104,6 +107,13 @@ class Command:
 
     def end(self, signum: signal.Signals, within: float = 60) -> int:
         self.process.send_signal(signum)
+        return self.wait(within)
+
+    def end_all(self, signum: signal.Signals, within: float = 60) -> int:
+        """Send the signal to all processes, as systemd does."""
+        for pid in self.family():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
         return self.wait(within)
 
     def wait(self, within: float = 100) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -83,8 +84,8 @@ def test_a_crash_amid_the_moves_is_made_good_at_the_next_start(
 ) -> None:
     files.write(batch(spark, 0, 9), 0)
     with monkeypatch.context() as patched:
-        # one replace is the plan's own
-        patched.setattr(os, "replace", dying(os.replace, 1 + moved))
+        # one replace is the plan's own, and one that of the number of the last batch
+        patched.setattr(os, "replace", dying(os.replace, 2 + moved))
         with pytest.raises(Crash):
             files.write(batch(spark, 9, 18), 1)
     visible = seen(tmp_path)
@@ -120,7 +121,7 @@ def test_a_batch_without_rows_leaves_no_file(spark: SparkSession, tmp_path: Path
     files.write(spark.range(0), 0)
     files.write(spark.range(0, 3, 1, 1), 1)
     files.close()
-    assert len(list((tmp_path / "out").iterdir())) == 1
+    assert len(list((tmp_path / "out").glob("[!.]*"))) == 1
 
 
 def test_two_processes_do_not_write_to_one_folder(files: ExactFiles, tmp_path: Path) -> None:
@@ -134,6 +135,27 @@ def test_a_plan_that_cannot_be_read_is_an_error(files: ExactFiles, tmp_path: Pat
     (tmp_path / "checkpoint" / "files" / "batch.json").write_text("{")
     with pytest.raises(StartError, match=r"batch.json' cannot be read"):
         reopened(tmp_path)
+
+
+def test_a_checkpoint_that_was_set_back_is_refused(tmp_path: Path) -> None:
+    """As from a backup: Spark's part and ours are equally old, so that no batch would be known."""
+    plan = tmp_path / "checkpoint" / "files" / "batch.json"
+    plan.parent.mkdir(parents=True)
+
+    def open_at(batch: int) -> None:
+        plan.write_text(json.dumps({"name": "abc", "batch": batch, "staged": "x", "moves": []}))
+        files = ExactFiles(tmp_path / "out", tmp_path / "checkpoint", "parquet")
+        files.open()
+        files.close()
+
+    open_at(3)
+    open_at(5)
+    open_at(5)
+    with pytest.raises(StartError, match=r"^--checkpoint: '.*' is 1 batches older than the files"):
+        open_at(4)
+    (tmp_path / "out" / ".last_batch").write_text("{")
+    with pytest.raises(StartError, match=r"^--output: '.*last_batch' cannot be read"):
+        open_at(5)
 
 
 def test_names_keep_what_tells_the_format() -> None:

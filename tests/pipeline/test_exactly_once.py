@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from tests.spark.test_exactly_once import Publisher
 ROUNDS = int(os.environ.get("NSQUARK_SPARK_ROUNDS", "3"))
 
 
-def archive(broker: Broker, folder: Path, *flags: str) -> Command:
+def archive(broker: Broker, folder: Path, *flags: str, under: Sequence[str] = ()) -> Command:
     return Command(
         "archive",
         f"--nsqd-http-address={broker.http_address}",
@@ -33,6 +34,7 @@ def archive(broker: Broker, folder: Path, *flags: str) -> Command:
         "--compact-min-files=3",
         "--min-partitions=2",
         *flags,
+        under=under,
     )
 
 
@@ -97,18 +99,29 @@ def test_every_message_is_in_the_plain_files_exactly_once(broker: Broker, tmp_pa
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_well(broker: Broker, tmp_path: Path, signum: signal.Signals) -> None:
+@pytest.mark.parametrize("how", ["SIGINT", "timeout", "systemd"])
+def test_a_signal_ends_it_well(broker: Broker, tmp_path: Path, how: str) -> None:
+    """`timeout` sends SIGTERM to the process group, and systemd to all processes of the service."""
     broker.publish("t", [b"%d" % number for number in range(1000)])
     flags = ("--trigger=200ms", "--max-offsets-per-trigger=100", "--progress-json=-")
-    with archive(broker, tmp_path, *flags) as command:
+    under = ("timeout", "3600") if how == "timeout" else ()
+    with archive(broker, tmp_path, *flags, under=under) as command:
         assert command.wait_for_line(2)
         family = command.family()
-        assert command.end(signum) == 0, command.stderr
+        if how == "systemd":
+            assert command.end_all(signal.SIGTERM) == 0, command.stderr
+        else:
+            signum = signal.SIGINT if how == "SIGINT" else signal.SIGTERM
+            assert command.end(signum) == 0, command.stderr
         lines = [line for line in command.stderr.splitlines() if not line.startswith("[nsq_to_spark] ")]
         assert lines == []  # nothing of Spark's, and no traceback
         assert command.stderr.rstrip().endswith("INFO: stopped")
         wait_until_gone(family)
+    (channel,) = broker.ask("GET", "/channel/reports")["channels"]
+    assert [report["query_name"] for report in channel["reports"]][-2:] == ["archive", "archive"]
+    states = [report["state"] for report in channel["reports"]][-2:]
+    # systemd ends Spark's Python workers, too, so that the batch under way may fail.
+    assert states == ["running", "ended"] or (how == "systemd" and states[-1] == "failed"), states
     seen = numbers(tmp_path)
     assert max(seen.values()) == 1
     assert seen.keys() == set(range(len(seen)))

@@ -64,6 +64,15 @@ def options_of(*arguments: str) -> Archive:
             "--publish-delivery: 'twice'",
         ),
         (["sql", NSQD, "--topic=t"], "--file: missing"),
+        (["replay", NSQD, "--topic=t", "--publish=t"], "--publish: 't' is read, too"),
+        (["replay", NSQD, "--topic-pattern=t.*", "--publish=tt"], "--publish: 'tt' is read, too: it matches"),
+        (
+            ["replay", NSQD, "--topic=t", "--original-topics"],
+            "--original-topics: each topic of the log would",
+        ),
+        (["package"], "--output: missing"),
+        (["package", "--output=nsquark.whl"], "--output: 'nsquark.whl' ends with none of"),
+        (["package", "--output=nsquark.zip", "--with=pandas"], "--with: not with a .zip"),
         (["sql", NSQD, "--topic=t", "--file=/nowhere/at/all"], "--file: '/nowhere/at/all' is no file"),
     ],
 )
@@ -114,6 +123,40 @@ def test_the_sources_own_errors_name_the_flags() -> None:
         check_source(options_of("--source-opt=fetchByte=5"))
     with pytest.raises(StartError, match=r"^--tls-root-ca-file: '/nowhere/at/all' cannot be used"):
         check_source(options_of("--tls-root-ca-file=/nowhere/at/all"))
+
+
+def test_a_topic_is_replayed_into_itself_elsewhere_or_from_an_archive(tmp_path: Path) -> None:
+    elsewhere = "--publish-nsqd-http-address=127.0.0.1:5151"
+    assert parse(["replay", NSQD, "--topic=t", "--publish=t", elsewhere])
+    assert parse(["replay", NSQD, "--topic=t", "--original-topics", elsewhere])
+    assert parse(["replay", NSQD, "--topic=t", "--publish=t", f"--archive={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--ship=nsquark.zip",), "--ship: --master=local[*] has no executors on other machines"),
+        (
+            ("--master=yarn", "--ship=/nowhere/env.tgz"),
+            "--ship: '/nowhere/env.tgz' is no file; `nsq_to_spark",
+        ),
+        (
+            ("--master=yarn", "--ship=env.whl"),
+            "--ship: 'env.whl' ends with none of .zip, .tar, .tar.gz, .tgz",
+        ),
+    ],
+)
+def test_what_cannot_be_shipped_is_refused(flags: tuple[str, ...], line: str) -> None:
+    with pytest.raises(StartError) as caught:
+        options_of(*flags)
+    assert str(caught.value).startswith(line)
+
+
+def test_a_package_is_written_without_java(tmp_path: Path) -> None:
+    done = run("package", f"--output={tmp_path / 'nsquark.zip'}", PATH="/nowhere", JAVA_HOME="")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "nsquark.zip").stat().st_size > 100_000
+    assert f"--ship={tmp_path / 'nsquark.zip'}" in done.stderr
 
 
 def test_the_config_file_is_read(tmp_path: Path) -> None:

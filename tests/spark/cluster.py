@@ -1,4 +1,8 @@
-"""A standalone master and two workers, each a process, to run something on."""
+"""A standalone master and two workers, each a process, to run something on.
+
+The workers are as on machines where nobody has installed nsquark: the first Python on their PATH has pyarrow,
+and nothing else that is ours.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,17 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 
+import pyarrow
 import pyspark
 
+from nsquark.pipeline.shipping.files import own_files
 from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import descendants
 
@@ -24,6 +32,7 @@ WORKERS = ("one", "two")  # and their folders
 class Cluster:
     url: str  # of the master
     folder: Path
+    environment: dict[str, str]  # of a process on a machine of the cluster
 
     def executors(self) -> list[int]:
         """How many each worker has had."""
@@ -35,34 +44,59 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     """One whose workers have registered."""
     deploy = "org.apache.spark.deploy"
     local = ("--host", "127.0.0.1", "--webui-port", "0")
-    with spark_class(f"{deploy}.master.Master", *local, "--port", "0", folder=folder) as master:
+    make_bare_environment(folder / "python")
+    environment = {
+        "PATH": f"{folder / 'python' / 'bin'}:/usr/bin:/bin",
+        "JAVA_HOME": os.environ.get("JAVA_HOME") or str(Path(which("java") or "").resolve().parents[1]),
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with spark_class(f"{deploy}.master.Master", *local, "--port", "0", environment=environment) as master:
         url = wait_for(master, r"spark://127\.0\.0\.1:\d+")
         worker = (f"{deploy}.worker.Worker", *local, "--cores", "1", "--memory", "600m", url)
         first, second = WORKERS
         with (
-            spark_class(*worker, folder=folder / first) as one,
-            spark_class(*worker, folder=folder / second) as two,
+            spark_class(*worker, environment={**environment, "SPARK_WORKER_DIR": str(folder / first)}) as one,
+            spark_class(
+                *worker, environment={**environment, "SPARK_WORKER_DIR": str(folder / second)}
+            ) as two,
         ):
             for lines in (one, two):
                 wait_for(lines, "Successfully registered with master")
-            yield Cluster(url, folder)
+            yield Cluster(url, folder, environment)
+
+
+def make_bare_environment(folder: Path) -> None:
+    """A Python environment with pyarrow alone."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    interpreter = os.path.realpath(sys.executable)
+    packages = folder / "lib" / version / "site-packages"
+    for made in (folder / "bin", packages):
+        made.mkdir(parents=True)
+    for name in ("python", "python3", version):
+        (folder / "bin" / name).symlink_to(interpreter)
+    (folder / "pyvenv.cfg").write_text(f"home = {os.path.dirname(interpreter)}\n")
+    (packages / "pyarrow").symlink_to(Path(pyarrow.__file__).parent)
+
+
+def small_environment(path: Path) -> Path:
+    """An archive of an environment as `nsq_to_spark package` makes it, but with a link to pyarrow."""
+    folder = path.parent / f"{path.name}.made"
+    make_bare_environment(folder)
+    (packages,) = folder.glob("lib/*/site-packages")
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        archive.add(folder, ".")
+        for name, source in own_files():
+            archive.add(source, str(packages.relative_to(folder) / name))
+    return path
 
 
 @contextmanager
-def spark_class(*arguments: str, folder: Path) -> Iterator[Iterator[str]]:
+def spark_class(*arguments: str, environment: dict[str, str]) -> Iterator[Iterator[str]]:
     """A daemon of Spark's, and the lines that it logs; it is killed at the end."""
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(folder),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
-    }
     process = subprocess.Popen(
         [str(HOME / "bin" / "spark-class"), *arguments],
-        env=environment,
+        env={**environment, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_START},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.broker import Broker
-from tests.spark.cluster import Cluster
+from nsquark.pipeline.shipping import write_library
+from tests.spark import submitted
+from tests.spark.broker import Broker, numbered
+from tests.spark.cluster import HOME, Cluster, small_environment
+from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import DRIVER
 
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 
-@pytest.mark.xdist_group("cluster")
-@pytest.mark.timeout(240)
+
 def test_a_query_runs_on_a_cluster(broker: Broker, spark_cluster: Cluster, tmp_path: Path) -> None:
     for first in range(0, 2000, 100):
         broker.publish("t", [b"%d" % number for number in range(first, first + 100)])
@@ -25,7 +28,7 @@ def test_a_query_runs_on_a_cluster(broker: Broker, spark_cluster: Cluster, tmp_p
         env={**os.environ, "NSQUARK_SPARK_MASTER": spark_cluster.url},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "values").read_text().split("\n")[:-1]
@@ -33,3 +36,40 @@ def test_a_query_runs_on_a_cluster(broker: Broker, spark_cluster: Cluster, tmp_p
     # both workers had something to do
     assert spark_cluster.executors() == [one + 1, two + 1]
     assert broker.depth("t", "archive") == 0
+
+
+def spark_submit(cluster: Cluster, broker: Broker, folder: Path, *flags: str, **environment: str) -> None:
+    """Run `submitted.py` in `folder`, on a machine where nsquark is not installed either."""
+    broker.publish("t", numbered(200))
+    java = [f"--conf=spark.{role}.extraJavaOptions={QUICK_START}" for role in ("driver", "executor")]
+    settings = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false")
+    program = (submitted.__file__, broker.http_address, str(folder))
+    submit = (HOME / "bin" / "spark-submit", f"--master={cluster.url}")
+    done = subprocess.run(
+        [*submit, *(f"--conf={each}" for each in settings), *java, *flags, *program],
+        cwd=folder,
+        env={**cluster.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert sorted((folder / "values").read_bytes().splitlines()) == sorted(numbered(200))
+    assert broker.depth("t", "submitted") == 0
+    assert broker.log("out")["next"] == 1
+
+
+def test_a_zip_is_enough_for_spark_submit(broker: Broker, spark_cluster: Cluster, tmp_path: Path) -> None:
+    write_library(tmp_path / "nsquark.zip")
+    spark_submit(spark_cluster, broker, tmp_path, "--py-files=nsquark.zip", PYTHONPATH="nsquark.zip")
+
+
+def test_an_archive_of_an_environment_is_enough_for_spark_submit(
+    broker: Broker, spark_cluster: Cluster, tmp_path: Path
+) -> None:
+    archive = small_environment(tmp_path / "env.tar.gz")
+    (tmp_path / "env").mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path / "env"], check=True, timeout=60)
+    spark_submit(
+        spark_cluster, broker, tmp_path, "--archives=env.tar.gz#env", PYSPARK_PYTHON="./env/bin/python"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsquark.spark.errors import BadResponse, RequestRefused, Unreachable
-from nsquark.spark.http import Access
+from nsquark.spark.http import Access, fetch_json
 from nsquark.spark.nsqd_urls import find_http_url, find_https_url, https_url_in
 from tests.security.certificates import Authority
 from tests.spark.broker import Broker
@@ -31,6 +31,17 @@ def test_an_nsqd_that_requires_tls_tells_its_https_port(broker: Broker, tmp_path
     with Broker(tmp_path / "secure", *flags).start() as secure:
         assert find_https_url(f"http://{secure.http_address}", Access()).startswith("https://127.0.0.1:")
         assert find_http_url(secure.tcp_address, Access()) == f"http://{secure.http_address}"
+
+
+def test_a_port_that_speaks_tls_is_told(broker: Broker, tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).sign("nsqd")
+    flags = (f"--tls-cert={certificate}", f"--tls-key={key}", "--tls-required", "--https-address=127.0.0.1:0")
+    with Broker(tmp_path / "secure", *flags).start() as secure:
+        https = find_https_url(f"http://{secure.http_address}", Access())
+        with pytest.raises(Unreachable, match=f"this port speaks TLS: write {https}$"):
+            find_https_url(https.replace("https:", "http:"), Access())
+    with pytest.raises(Unreachable, match="this port does not speak TLS: write http://"):
+        fetch_json(f"https://{broker.http_address}", Access(), "/info")
 
 
 def test_an_nsqd_that_requires_auth_tells_its_http_port(tmp_path: Path) -> None:

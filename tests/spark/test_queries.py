@@ -90,7 +90,9 @@ def test_filters_are_pushed_down(spark: SparkSession, broker: Broker) -> None:
     assert times is not None
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = table(spark, broker)
+        whole = table(spark, broker)
+        assert (whole.where("offset = 7").count(), whole.count()) == (1, 100)
+        frame = table(spark, broker, filterPushdown="true")
         assert values(frame.where("offset >= 10 AND offset < 13")) == numbered(3, 10)
         assert values(frame.where("offset = 7 AND topic = 't'")) == numbered(1, 7)
         assert frame.where("topic = 'another'").count() == 0
@@ -211,7 +213,7 @@ def test_several_topics_from_several_nsqds(
 
 
 def test_a_wrong_option_is_told_at_load(spark: SparkSession, broker: Broker) -> None:
-    with pytest.raises(AnalysisException, match="option 'maxoffsetpertrigger': unknown; did you mean"):
+    with pytest.raises(AnalysisException, match="option 'maxOffsetPerTrigger': unknown; did you mean"):
         stream(spark, broker, maxOffsetPerTrigger="5")
     with pytest.raises(AnalysisException, match=r"option 'nsqd.http.addresses': missing"):
         spark.read.format("nsq").load()

@@ -12,16 +12,23 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from nsquark.spark.http import fetch_json
+from nsquark.spark.nsqd_urls import find_https_url
+from nsquark.spark.reports.sender import ProgressSender
+from nsquark.spark.source.options import parse_stream_options
 from tests.daemon import Nsqlookupd
 from tests.security.auth_server import AuthServer, entry
 from tests.security.certificates import Authority
 from tests.spark.broker import Broker
+from tests.spark.reports.test_listener import until as poll_until
+from tests.spark.reports.test_sender import Plan, batch, fields
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 SECRETS: dict[str, Any] = {
     "s3cret": [entry("^(in|out)$")],
     "reader": [entry("^in$", None, "subscribe")],
+    "one channel": [entry("^in$", ["^secch$"], "subscribe")],
 }
 
 
@@ -128,6 +135,60 @@ def test_a_topic_is_written_read_and_copied(
         assert query.awaitTermination(100)
         table = spark.read.format("nsq").options(**where, **reading(access), subscribe="out").load()
         assert table.count() == 300 * (number + 1)
+
+
+def test_a_grant_for_one_channel_streams_and_reports_and_reads_no_table(
+    spark: SparkSession, guarded: Broker, access: dict[str, str], tmp_path: Path
+) -> None:
+    where = {"nsqd.http.addresses": guarded.http_address}
+    save(frame(spark, 50), **where, **access, topic="in")
+    given = {**where, **reading(access), "auth.secret": "one channel", "subscribe": "in"}
+    stream = spark.readStream.format("nsq").options(**given, channel="secch", startingOffsets="earliest")
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    writer = stream.load().writeStream.format("parquet").option("checkpointLocation", checkpoint)
+    for _ in range(2):
+        query = writer.trigger(availableNow=True).start(out)
+        assert query.awaitTermination(100)
+        read = spark.read.parquet(out).count()
+        there = spark.read.format("nsq").options(**where, **reading(access), subscribe="in").load().count()
+        assert read == there >= 50
+        save(frame(spark, 50), **where, **access, topic="in")
+    for refused in (
+        spark.read.format("nsq").options(**given).load().count,
+        spark.readStream.format("nsq").options(**given, channel="other").load().writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "other")).trigger(availableNow=True).start()
+        .awaitTermination,
+    ):  # fmt: skip
+        with pytest.raises(PySparkException, match=r"403 UNAUTHORIZED; see option 'auth\.secret'"):
+            refused()
+
+
+def test_progress_is_reported_with_the_certificate_and_the_secret_of_the_source(
+    guarded: Broker, lookupd: Nsqlookupd, access: dict[str, str]
+) -> None:
+    given = {**reading(access), "lookupd.http.addresses": lookupd.http_address, "subscribe": "in"}
+    given["channel"] = "watched"
+    how = parse_stream_options(given).addresses.access
+    url = find_https_url(f"http://{guarded.http_address}", how)
+    here = {"topic": "in", "channel": "watched"}
+    fetch_json(url, how, "/topic/create", here, "POST")
+    fetch_json(url, how, "/channel/create", here, "POST")
+    sender = ProgressSender(interval=0)
+
+    def is_registered() -> bool:
+        sender.progress("r", batch(7))
+        assert sender.wait(20)
+        return bool(fetch_json(url, how, "/channel/reports", here)["channels"])
+
+    sender.start("r", fields("r"), Plan({**given, "lookupd.pollIntervalMs": "1"}))
+    poll_until(is_registered)
+    sender.start("stranger", fields("stranger"), Plan({**given, "auth.secret": "wr0ng"}))
+    sender.end("stranger", "")
+    sender.end("r", "")
+    assert sender.wait(20, ends=True)
+    (channel,) = fetch_json(url, how, "/channel/reports", here)["channels"]
+    assert [report["state"] for report in channel["reports"]] == ["running", "ended"]
+    assert {report["run_id"] for report in channel["reports"]} == {"r"}
 
 
 @pytest.mark.parametrize(

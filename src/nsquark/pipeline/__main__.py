@@ -6,7 +6,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsquark.cli import logs
 from nsquark.cli.flags import FlagError, FlagSet, HelpRequested, StartError, report
@@ -14,13 +14,27 @@ from nsquark.errors import NsquarkError
 from nsquark.version import BUILT_WITH, NSQ_VERSION
 
 from . import session
-from .options import Common, Reading, Streaming, reading_options, stream_options, with_flag_names
+from .failures import one_line
+from .options import (
+    Common,
+    Streaming,
+    check_shipping,
+    stream_options,
+    with_flag_names,
+)
 from .quiet import StderrFilter, silence_loggers
 from .running import Interrupted, StopSignal
-from .subcommands import SUBCOMMANDS, Replay, Subcommand
+from .subcommands import SUBCOMMANDS, Replay, Subcommand, range_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from nsquark.spark.reports import ProgressListener
 
 # Not __name__, which is "__main__" under `python -m`.
 logger = logging.getLogger("nsquark.pipeline")
+
+_LAST_REPORT = 3.0  # seconds that the end of the command may wait for it
 
 VERSION_LINE = f"nsq_to_spark v{NSQ_VERSION} (built w/{BUILT_WITH})"
 
@@ -57,6 +71,8 @@ def parse(argv: Sequence[str]) -> tuple[Subcommand, Any] | None:
     if line.rest:
         raise FlagError(f"no flag: {line.rest[0]}", flags.usage())
     found.check(options)
+    if isinstance(options, Common):
+        check_shipping(options)
     return found, options
 
 
@@ -67,10 +83,17 @@ def check_source(options: Common) -> None:
     try:
         if isinstance(options, Streaming):
             parse_stream_options(stream_options(options))
-        elif isinstance(options, Reading) and not (isinstance(options, Replay) and options.archive):
-            parse_batch_options(reading_options(options))
+        elif isinstance(options, Replay) and not options.archive:
+            parse_batch_options(range_options(options))
     except NsquarkError as error:
         raise StartError(with_flag_names(str(error))) from None
+
+
+def check_nsqds(options: Common) -> None:
+    """Refuse topics and nsqds that are not there, before Spark starts. Raises StartError."""
+    from . import nsqds  # which imports PySpark
+
+    nsqds.check_nsqds(options)
 
 
 def main() -> int:
@@ -82,16 +105,25 @@ def main() -> int:
             return 0
         subcommand, options = parsed
         log_prefix = options.log_prefix
+        if not subcommand.on_spark:
+            logs.set_up(options.log_prefix, options.log_level)
+            _module(subcommand).run(options)
+            return 0
         session.require_spark()
         check_source(options)
         logs.set_up(options.log_prefix, options.log_level)
         logger.info("%s: %s", VERSION_LINE, subcommand.name)
+        check_nsqds(options)
         return _run(subcommand, options)
     except StartError as error:
         logs.flush()
         return report(error, log_prefix)
     finally:
         logs.flush()
+
+
+def _module(subcommand: Subcommand) -> Any:
+    return importlib.import_module(f"nsquark.pipeline.{subcommand.name}")
 
 
 def _run(subcommand: Subcommand, options: Any) -> int:
@@ -106,8 +138,9 @@ def _run(subcommand: Subcommand, options: Any) -> int:
         logger.info("stopped")
         return 0
     stop.install()
+    reports = _report_progress(spark) if isinstance(options, Streaming) else None
     try:
-        importlib.import_module(f"nsquark.pipeline.{subcommand.name}").run(spark, options, stop)
+        _module(subcommand).run(spark, options, stop)
     except StartError:
         raise
     except NsquarkError as error:
@@ -115,9 +148,22 @@ def _run(subcommand: Subcommand, options: Any) -> int:
         return 1
     finally:
         stderr.mute()
+        if reports is not None:
+            reports.wait(_LAST_REPORT, ends=True)
         spark.stop()
     logger.info("stopped" if stop else "done")
     return 0
+
+
+def _report_progress(spark: SparkSession) -> ProgressListener | None:
+    """Have the progress of the query told to the nsqds, which nsqadmin asks."""
+    from nsquark.spark import report_progress
+
+    try:
+        return report_progress(spark, log_level=logging.DEBUG)
+    except Exception as error:  # of Py4J or of Spark: the query runs without it
+        logger.warning("the progress of the query is not reported: %s", one_line(error))
+        return None
 
 
 if __name__ == "__main__":

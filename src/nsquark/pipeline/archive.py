@@ -1,4 +1,4 @@
-"""`archive`: writes every message of the topics once, to files by topic, date and hour."""
+"""`archive`: writes every message of the topics once, to a table, or to files by topic, date and hour."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from .file_output import FileOutput
 from .layout import ORDER, PARTITIONS, by_hour, columns
 from .running import StopSignal, read_stream, run_query
 from .subcommands import Archive
+from .table_output import open_table, partitioned
 
 
 def run(spark: SparkSession, options: Archive, stop: StopSignal) -> int:
     """Run the query until it ends; how many messages it has read. Raises StartError and QueryFailed."""
     in_files = columns(options.value_type)
-    rows = by_hour(read_stream(spark, options, f"{in_files}, topic STRING"))
+    messages = read_stream(spark, options, f"{in_files}, topic STRING")
+    if options.is_table:
+        table = open_table(options)
+        writer = partitioned(messages, options).writeStream.foreachBatch(table.write)
+        return run_query(writer, options, "archive", stop)
+    rows = by_hour(messages)
     if not options.exact_files:
         writer = rows.writeStream.format(options.format).partitionBy(*PARTITIONS)
         writer = writer.options(**options.format_opt).option("path", options.output)
         return run_query(writer, options, "archive", stop)
     with FileOutput(options, options.checkpoint, in_files, PARTITIONS, ORDER, stop) as output:
-        messages = run_query(rows.writeStream.foreachBatch(output.write), options, "archive", stop)
+        count = run_query(rows.writeStream.foreachBatch(output.write), options, "archive", stop)
         if options.available_now:
             output.merge_all(spark)
-        return messages
+        return count

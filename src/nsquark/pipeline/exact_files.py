@@ -8,6 +8,7 @@ whole file of a decided batch. A batch that Spark replays finds its plan, and ha
 
     CHECKPOINT/files/batch.json     the plan of the last batch
     CHECKPOINT/files/staging/…      what Spark writes, a folder for each attempt
+    OUTPUT/.last_batch              the number of the last batch, to tell a checkpoint that was set back
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsquark.cli.flags import StartError
-from nsquark.errors import NsquarkError
 from nsquark.gotext import format_os_error
+from nsquark.spark.errors import OldCheckpoint
 
 from . import durable
 
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 # Spark's names: part-00000-<uuid>.c000.snappy.parquet, part-00000-<uuid>-c000.json
 _SUFFIX = re.compile(r"part-.*?[.-]c\d{3}(\..+)")
-
-
-class OldCheckpoint(NsquarkError):
-    """Spark replays a batch that was followed by others: the checkpoint is older than the files."""
 
 
 class Plan(NamedTuple):
@@ -64,6 +61,7 @@ class ExactFiles:
         self.work = checkpoint / "files"
         self._staging = self.work / "staging"
         self._plan_path = self.work / "batch.json"
+        self._last_path = output / ".last_batch"
         self._partitions = list(partitions)
         self._options = dict(format_options or {})
         self._lock = -1
@@ -82,6 +80,7 @@ class ExactFiles:
                 )
             self._plan = self._load_plan()
             if self._plan is not None:
+                self._check_age(self._plan)
                 self._carry_out(self._plan)
             durable.remove_tree(self._staging)
         except OSError as error:
@@ -155,7 +154,23 @@ class ExactFiles:
         self._plan = plan
         return plan
 
+    def _check_age(self, plan: Plan) -> None:
+        """Refuse a checkpoint that was set back as a whole, such as one from a backup. Raises StartError."""
+        try:
+            last = json.loads(self._last_path.read_text())
+            age = last["batch"] - plan.batch if last["name"] == plan.name else 0
+        except FileNotFoundError:
+            return
+        except (ValueError, TypeError, KeyError) as error:
+            raise StartError(f"--output: {str(self._last_path)!r} cannot be read: {error!r}") from None
+        if age > 0:
+            raise StartError(
+                f"--checkpoint: {str(self.work.parent)!r} is {age} batches older than the files in "
+                f"{str(self.output)!r}, and would write their messages again"
+            )
+
     def _carry_out(self, plan: Plan) -> None:
+        durable.replace_text(self._last_path, json.dumps({"name": plan.name, "batch": plan.batch}))
         folders = set()
         for staged, final in plan.moves:
             target = self.output / final

@@ -18,6 +18,12 @@ def columns(value_type: str = "BINARY") -> str:
 
 
 def by_hour(rows: DataFrame) -> DataFrame:
+    """The rows with date and hour as texts, for the names of folders."""
     return rows.withColumns(
         {"date": f.date_format("timestamp", "yyyy-MM-dd"), "hour": f.date_format("timestamp", "HH")}
     )
+
+
+def by_date_and_hour(rows: DataFrame) -> DataFrame:
+    """The same for tables, whose partition columns have types."""
+    return rows.withColumns({"date": f.to_date("timestamp"), "hour": f.hour("timestamp")})

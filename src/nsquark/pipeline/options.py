@@ -19,6 +19,7 @@ from nsquark.cli.flags import BOOL, INT, LOG_LEVEL, STRING, STRINGS, StartError,
 from nsquark.names import is_valid_name
 
 from .kinds import AVAILABLE_NOW, PAIRS, TIME, TRIGGER
+from .shipping.files import archive_kind
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AUTO = "exactly-once", "at-least-once", "auto"
 
@@ -64,15 +65,22 @@ def with_flag_names(text: str) -> str:
 
 
 @dataclass(repr=False, eq=False)
-class Common:
+class Logging:
     """The flags of every subcommand."""
 
     version: bool = flag(BOOL, False, "print version string", key=None)
     config: str = flag(STRING, "", "path to config file", key=None)
     log_level: str = flag(LOG_LEVEL, "info", "set log verbosity: debug, info, warn, error, or fatal")
     log_prefix: str = flag(STRING, "[nsq_to_spark] ", "log message prefix")
+
+
+@dataclass(repr=False, eq=False)
+class Common(Logging):
+    """The flags of every subcommand that runs on Spark."""
+
     master: str = flag(STRING, "local[*]", "Spark master: local[*], spark://host:port, yarn, k8s://…")
     conf: dict[str, str] = flag(PAIRS, dict, "a setting of Spark (may be given multiple times)")
+    ship: str = flag(STRING, "", "what executors run: a file that `nsq_to_spark package` has written")
     spark_log_level: str = flag(STRING, "fatal", "verbosity of Spark's own log: info, warn, error, or fatal")
     nsqd_http_address: list[str] = flag(STRINGS, list, "nsqd HTTP address (may be given multiple times)")
     nsqd_tcp_address: list[str] = flag(STRINGS, list, "nsqd TCP address (may be given multiple times)")
@@ -88,6 +96,17 @@ class Common:
         PAIRS, dict, "any other option of the data source (may be given multiple times)"
     )
     progress_json: str = flag(STRING, "", "write progress as JSON lines to this file, or - for stdout")
+
+
+def check_shipping(options: Common) -> None:
+    if not options.ship:
+        return
+    archive_kind("ship", options.ship)
+    if options.master.startswith("local") and not options.master.startswith("local-cluster"):
+        raise refuse("ship", f"--master={options.master} has no executors on other machines")
+    if not Path(options.ship).is_file():
+        raise refuse("ship", f"{options.ship!r} is no file; `nsq_to_spark package` writes one")
+    options.ship = str(local_path("ship", options.ship))
 
 
 def connection_options(options: Common) -> dict[str, str]:
@@ -245,9 +264,9 @@ def check_addresses(options: Common) -> None:
         raise refuse(given[1], f"--{given[0]} is given too: one of them says where the nsqds are")
 
 
-def local_path(flag_name: str, text: str) -> Path:
+def local_path(flag_name: str, text: str, hint: str = "") -> Path:
     """The absolute path on this machine's file system. Raises StartError for a path on any other."""
     parts = urlsplit(text)
     if parts.scheme not in ("", "file") or parts.netloc:
-        raise refuse(flag_name, f"{text!r} is not a path of a local file system")
+        raise refuse(flag_name, f"{text!r} is not a path of a local file system{hint}")
     return Path(parts.path if parts.scheme else text).absolute()

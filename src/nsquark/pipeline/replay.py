@@ -21,7 +21,7 @@ from nsquark.spark.sink.options import parse_sink_options
 from . import delivery
 from .exact_files import spark_path
 from .failures import one_line
-from .options import local_path, reading_options
+from .options import local_path
 from .pacing import choose_pace
 from .progress import open_json
 from .replaying import (
@@ -33,7 +33,9 @@ from .replaying import (
     SlicePublisher,
 )
 from .running import Interrupted, QueryFailed, StopSignal
-from .subcommands import Replay
+from .subcommands import Replay, range_options
+from .table_flags import PARQUET
+from .table_output import archived_files
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,8 @@ def run(spark: SparkSession, options: Replay, stop: StopSignal) -> int:
     except NsquarkError:
         raise
     except Exception as error:  # Py4J and Spark raise errors of many types
-        raise QueryFailed(one_line(error)) from None
+        if not stop:
+            raise QueryFailed(one_line(error)) from None
     finally:
         progress.end(state)
     return state.messages
@@ -79,15 +82,10 @@ def _waiting(stop: StopSignal) -> Any:
 def _rows(spark: SparkSession, options: Replay) -> DataFrame:
     columns = ("value", *_ORDER)
     if not options.archive:
-        given = reading_options(options)
-        if options.ending_offsets:
-            given["endingOffsets"] = options.ending_offsets
-        if options.ending_timestamp:
-            given["endingTimestamp"] = str(options.ending_timestamp)
-        return spark.read.format("nsq").options(**given).load().select(*columns)
+        return spark.read.format("nsq").options(**range_options(options)).load().select(*columns)
     # Without inference, a topic named 123 stays a text.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    rows = spark.read.format(options.format).load(spark_path(local_path("archive", options.archive)))
+    rows = _archived(spark, options)
     rows = rows.select(
         rows["value"].cast("binary").alias("value"),
         rows["timestamp"].cast("timestamp").alias("timestamp"),
@@ -104,6 +102,17 @@ def _rows(spark: SparkSession, options: Replay) -> DataFrame:
     if options.ending_timestamp:
         rows = rows.where(f.col("timestamp") < _at(options.ending_timestamp))
     return rows
+
+
+def _archived(spark: SparkSession, options: Replay) -> DataFrame:
+    folder = local_path("archive", options.archive)
+    files = archived_files(folder, options.format)
+    if files is None:
+        return spark.read.format(options.format).load(spark_path(folder))
+    if not files:
+        raise QueryFailed(f"--archive: {options.archive!r} has no messages")
+    reader = spark.read.format(PARQUET).option("basePath", spark_path(folder))
+    return reader.load([spark_path(Path(each.removeprefix("file://"))) for each in files])
 
 
 def _at(ms: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 import time
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+logger = logging.getLogger(__name__)
 
 _POLL_INTERVAL: Final = 0.2
 # How long a stop waits for the batch under way. A batch that takes longer is done again at the next start.
@@ -93,7 +96,10 @@ def run_query(writer: DataStreamWriter, options: Streaming, name: str, stop: Sto
     except QueryFailed:
         raise
     except Exception as error:  # Py4J and Spark raise errors of many types
-        raise QueryFailed(one_line(error)) from None
+        if not stop:
+            raise QueryFailed(one_line(error)) from None
+        # The signal has reached Spark's processes, too. The next start does the batch again.
+        logger.warning("the batch under way was broken off: %s", one_line(error))
     finally:
         progress.end()
     return progress.messages

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 from nsquark.cli.flags import StartError
 
 from .failures import one_line
+from .jvm import deaf_to_sigterm
 from .options import Common
 from .quiet import StderrFilter
+from .shipping import ship, use_python_of_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,17 +39,25 @@ def start(options: Common, name: str, stderr: StderrFilter) -> SparkSession:
     """Start the one Spark session of this process. Raises StartError."""
     from pyspark.sql import SparkSession
 
-    # Spark's Python workers must find this package. On this machine they do with this interpreter.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    chosen = settings(options) | _python_settings(options)
     builder = SparkSession.builder.master(options.master).appName(f"nsq_to_spark {name}")
-    for key, value in settings(options).items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        with stderr.in_place_of_stderr():
+        with stderr.in_place_of_stderr(), deaf_to_sigterm():
             return builder.getOrCreate()
     except Exception as error:  # of Py4J, of Spark, or of a JVM that did not start
         raise StartError(f"Spark did not start with --master {options.master!r}: {one_line(error)}") from None
+
+
+def _python_settings(options: Common) -> dict[str, str]:
+    """Choose the Python of Spark's workers, which must find this package: settings, and the environment."""
+    if options.ship:
+        return ship(Path(options.ship), options.conf, os.environ)
+    shipped = use_python_of_executors(options.conf, os.environ)
+    # On this machine, and on any machine with the same installation, they find it with this interpreter.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return shipped
 
 
 def settings(options: Common) -> dict[str, str]:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from nsquark.cli.flags import BOOL, DURATION, FLOAT, FLOATS, INT, STRING, flag
+from nsquark.cli.flags import BOOL, DURATION, FLOAT, FLOATS, INT, STRING, STRINGS, flag
 from nsquark.names import is_valid_name
 
 from .kinds import PAIRS, TIME
 from .options import (
     Common,
+    Logging,
     Publishing,
     Reading,
     Streaming,
@@ -27,11 +28,13 @@ from .options import (
     check_reading,
     local_path,
     publishes_elsewhere,
+    reading_options,
     refuse,
 )
+from .shipping.files import ZIP, archive_kind
+from .table_flags import DELTA, ICEBERG, PARQUET, TableFlags, check_table
 
 BINARY, TEXT = "binary", "string"
-PARQUET = "parquet"
 
 
 @dataclass(repr=False, eq=False)
@@ -62,21 +65,31 @@ def _check_merging(options: MergedFiles) -> None:
 
 
 @dataclass(repr=False, eq=False)
-class Archive(Streaming, MergedFiles):
+class Archive(Streaming, MergedFiles, TableFlags):
     exact_files: bool = flag(
         BOOL, True, "files that are exact for everybody who lists them; false: Spark's own file sink"
     )
     value_type: str = flag(STRING, BINARY, "what bodies are in the files: binary or string")
 
+    @property
+    def is_table(self) -> bool:
+        """Whether commits say which files count. Spark's own sinks have formats of the same names."""
+        return self.exact_files and (self.manifest or self.format in (DELTA, ICEBERG))
+
 
 def check_archive(options: Archive) -> None:
     check_reading(options)
-    _require_output(options)
+    if options.manifest and not options.exact_files:
+        raise refuse("manifest", "not with --exact-files=false")
     if options.value_type not in (BINARY, TEXT):
         raise refuse("value-type", f"{options.value_type!r} is neither {BINARY} nor {TEXT}")
     _check_merging(options)
-    if options.exact_files:
-        _local_output(options)
+    if options.is_table:
+        check_table(options)
+    else:
+        _require_output(options)
+        if options.exact_files:
+            _local_output(options, "; --manifest writes exact files anywhere")
     _set_defaults(options, "archive", options.output)
 
 
@@ -90,6 +103,16 @@ class Replay(Reading, Publishing):
     speed: float = flag(FLOAT, 0.0, "or in the time they had: 1 is as it was, 2 twice as fast")
     original_topics: bool = flag(BOOL, False, "each message to the topic it was in, in place of --publish")
     checkpoint: str = flag(STRING, "", "a folder that knows how far the replay is, to go on after a stop")
+
+
+def range_options(options: Replay) -> dict[str, str]:
+    """The options of the data source for the range of the logs that is replayed."""
+    given = reading_options(options)
+    if options.ending_offsets:
+        given["endingOffsets"] = options.ending_offsets
+    if options.ending_timestamp:
+        given["endingTimestamp"] = str(options.ending_timestamp)
+    return given
 
 
 def check_replay(options: Replay) -> None:
@@ -107,6 +130,10 @@ def check_replay(options: Replay) -> None:
         check_addresses(options)
     if bool(options.publish) == options.original_topics:
         raise refuse("publish", "one of --publish and --original-topics says where to")
+    if not options.archive:
+        if options.original_topics and not publishes_elsewhere(options):
+            raise refuse("original-topics", "each topic of the log would be replayed into itself")
+        _check_no_loop(options, options)
     if options.rate < 0:
         raise refuse("rate", f"{options.rate:g} is negative")
     if options.speed < 0:
@@ -207,6 +234,25 @@ def check_sql(options: Sql) -> None:
     _set_defaults(options, "sql", options.output, options.file)
 
 
+@dataclass(repr=False, eq=False)
+class Package(Logging):
+    output: str = flag(
+        STRING, "", "the file: .zip for the modules alone, .tar.gz (.tgz, .tar) for a whole environment"
+    )
+    with_: list[str] = flag(
+        STRINGS, list, "another installed package that the environment gets (may be given multiple times)"
+    )
+
+
+def check_package(options: Package) -> None:
+    if not options.output:
+        raise refuse("output", "missing: the file to write")
+    kind = archive_kind("output", options.output)
+    if options.with_ and kind == ZIP:
+        raise refuse("with", f"not with a {ZIP}, which has the modules of nsquark alone")
+    options.output = str(local_path("output", options.output))
+
+
 def _check_no_loop(reading: Reading, publishing: Publishing) -> None:
     """Refuse to publish to a topic that the query reads: it would read its own messages for ever."""
     topic = publishing.publish
@@ -229,8 +275,8 @@ def _require_output(options: Files) -> None:
         raise refuse("output", "missing: the folder to write to")
 
 
-def _local_output(options: Files) -> None:
-    options.output = str(local_path("output", options.output))
+def _local_output(options: Files, hint: str = "") -> None:
+    options.output = str(local_path("output", options.output, hint))
 
 
 def _set_defaults(options: Streaming, name: str, output: str, beside: str = "") -> None:
@@ -242,26 +288,28 @@ def _set_defaults(options: Streaming, name: str, output: str, beside: str = "") 
         if not output and not beside:
             raise refuse("checkpoint", "missing: where the query keeps its place")
         options.checkpoint = f"{(output or beside).rstrip('/')}.checkpoint"
-    if not isinstance(options, Archive) or options.exact_files:
+    if not isinstance(options, Archive) or (options.exact_files and not options.is_table):
         options.checkpoint = str(local_path("checkpoint", options.checkpoint))
 
 
 class Subcommand(NamedTuple):
     name: str
-    options: type[Common]
+    options: type[Logging]
     check: Callable[[Any], None]
     summary: str
+    on_spark: bool = True
 
 
 SUBCOMMANDS: Final = {
     each.name: each
     for each in (
-        Subcommand("archive", Archive, check_archive, "topics into files, by topic, date and hour"),
+        Subcommand("archive", Archive, check_archive, "topics into files, or into a table"),
         Subcommand("replay", Replay, check_replay, "an archive, or a range of a log, back into a topic"),
         Subcommand(
             "rollup", Rollup, check_rollup, "counts, rates, latencies and retries by topic and window"
         ),
         Subcommand("dedupe", Dedupe, check_dedupe, "what was published twice, once"),
         Subcommand("sql", Sql, check_sql, "a query in SQL over topics"),
+        Subcommand("package", Package, check_package, "nsquark as a file, for executors without it", False),
     )
 }

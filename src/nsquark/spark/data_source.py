@@ -11,14 +11,26 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from .columns import SCHEMA, check_source_schema
+from .columns import check_source_schema, select_columns
 from .errors import without_traceback
-from .options import check_options
+from .options import BATCH_NAMES, SINK_NAMES, STREAM_NAMES, check_options
 from .sink import NsqBatchWriter, NsqStreamWriter
-from .sink.options import parse_sink_options
+from .sink.options import SinkOptions, parse_sink_options
 from .source import NsqBatchReader
 from .source.options import parse_batch_options, parse_stream_options
 from .stream_reader import NsqStreamReader
+from .table_options import (
+    complete_options,
+    has_addresses,
+    note_options,
+    options_of_creation,
+    options_of_table,
+    options_of_written_table,
+    topic_of_table,
+)
+from .worker_process import end_quietly
+
+end_quietly()  # here, since every process of Spark that reads or writes a topic imports this module
 
 
 class NsqDataSource(DataSource):
@@ -45,30 +57,43 @@ class NsqDataSource(DataSource):
     @without_traceback
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        check_options(options)
-        self.options = dict(options)
+        created = options_of_creation(options)
+        self.options = dict(options) if created is None else created
+        self._is_new_table = created is not None
+        check_options(self.options, complete=False)
 
     @classmethod
     def name(cls) -> str:
         return "nsq"
 
+    @without_traceback
     def schema(self) -> StructType:
-        return SCHEMA
+        check_options(self.options)
+        schema = select_columns(self.options)
+        return note_options(schema, self.options) if self._is_new_table else schema
 
     @without_traceback
     def reader(self, schema: StructType) -> NsqBatchReader:
-        check_source_schema(schema)
-        return NsqBatchReader(parse_batch_options(self.options), schema)
+        return NsqBatchReader(parse_batch_options(self._source_options(schema, BATCH_NAMES)), schema)
 
     @without_traceback
     def streamReader(self, schema: StructType) -> NsqStreamReader:
+        return NsqStreamReader(parse_stream_options(self._source_options(schema, STREAM_NAMES)), schema)
+
+    def _source_options(self, schema: StructType, names: tuple[str, ...]) -> dict[str, str]:
         check_source_schema(schema)
-        return NsqStreamReader(parse_stream_options(self.options), schema)
+        return complete_options(self.options, options_of_table(schema), names)
 
     @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> NsqBatchWriter:
-        return NsqBatchWriter(parse_sink_options(self.options, schema), overwrite)
+        return NsqBatchWriter(self._sink_options(schema), overwrite)
 
     @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
-        return NsqStreamWriter(parse_sink_options(self.options, schema))
+        return NsqStreamWriter(self._sink_options(schema))
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        noted = {} if has_addresses(self.options) else options_of_written_table(schema)
+        # The topic of a table is the topic of the rows that have none. The option would be that of all rows.
+        names = tuple(name for name in SINK_NAMES if name != "topic")
+        return parse_sink_options(complete_options(self.options, noted, names), schema, topic_of_table(noted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
@@ -46,6 +47,35 @@ class DataLost(NsquarkError):
 
 class ChannelInUse(NsquarkError):
     """Another query reads through this channel."""
+
+
+class TableError(NsquarkError):
+    """A table cannot be opened, or a batch cannot be committed to it."""
+
+
+class OldCheckpoint(NsquarkError):
+    """Spark replays a batch that is written otherwise: the checkpoint is older than the output."""
+
+
+# The last line of a traceback that ends in an error of nsquark, from whichever process.
+_OURS = re.compile(r"^\s*(?:pyspark\.\S+: )?nsquark\.[\w.]+: (.+)$", re.MULTILINE)
+_CAUSED = re.compile(r"^\s*(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+# Py4J names the method that was called, and tells what went wrong on the next line.
+_CALLED = re.compile(r"An error occurred while calling .*\n: (?:[\w.$]+: )?(.+)")
+_LONGEST_LINE = 500
+
+
+def telling_line(text: str) -> str:
+    """The line in the text of Spark's error that tells what went wrong; empty for an empty text."""
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).strip()
+    called = _CALLED.match(text)
+    if called:
+        return called[1].strip()[:_LONGEST_LINE]
+    caused = _CAUSED.findall(text) if "Traceback" in text else []
+    lines = caused[-1:] or [line.strip() for line in text.splitlines() if line.strip()]
+    return str(lines[0])[:_LONGEST_LINE] if lines else ""
 
 
 _P = ParamSpec("_P")

@@ -41,8 +41,13 @@ def describe(error: Exception) -> str:
     # The daemon asks for a client certificate, or does not accept the one that was shown.
     if "CERTIFICATE" in alert or "HANDSHAKE_FAILURE" in alert:
         return f"{alert} (see options 'tls.certFile' and 'tls.keyFile')"
+    if alert in _NOT_TLS:
+        return "this port does not speak TLS: write http:// in place of https://"
     return reason(error)
 
+
+# What OpenSSL says of bytes that are not TLS, in one version or the other.
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

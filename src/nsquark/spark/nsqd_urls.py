@@ -39,12 +39,16 @@ def find_http_url(tcp_address: str, access: Access) -> str:
 def find_https_url(url: str, access: Access) -> str:
     """The HTTPS URL of an nsqd that refuses plain HTTP, and `url` itself for any other nsqd.
 
-    Raises Unreachable or BadResponse.
+    Raises BadResponse, or Unreachable, which tells if the port speaks TLS and the URL does not say so.
     """
     if url.startswith("http:"):
         try:
             fetch_json(url, access, "/info")
         except RequestRefused as error:
+            # Go's HTTP server and nsquark's say it in the same words, and a proxy in similar ones.
+            if error.status == 400 and "HTTPS" in error.message:
+                https = "https" + url.removeprefix("http")
+                raise Unreachable(f"{url} cannot be reached: this port speaks TLS: write {https}") from None
             return https_url_in(error, url) or url
     return url
 

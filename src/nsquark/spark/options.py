@@ -1,7 +1,8 @@
 """The names of all options of `format("nsq")`, how their values are read, and the options of a connection.
 
 Options are named as Spark's Kafka connector names its own. A wrong value is an OptionError that names the
-option. An unknown option is refused too: a misspelt limit would otherwise be a limit that does not hold.
+option as the user wrote it. An unknown option is refused too: a misspelt limit would otherwise be a limit
+that does not hold.
 """
 
 from __future__ import annotations
@@ -22,21 +23,31 @@ CONNECTION_NAMES: Final = (
     "requestTimeoutMs", "tls.caFile", "tls.certFile", "tls.keyFile", "tls.insecureSkipVerify", "auth.secret",
 )  # fmt: skip
 _READ_NAMES: Final = (
-    "subscribe", "topic", "subscribePattern", "startingOffsets", "startingTimestamp", "failOnDataLoss",
-    "minPartitions", "maxRecordsPerPartition", "fetchBytes",
+    "subscribe", "topic", "subscribePattern", "assign", "columns", "startingOffsets", "startingTimestamp",
+    "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "fetchBytes",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 STREAM_NAMES: Final = (
     *CONNECTION_NAMES, *_READ_NAMES, "channel", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "maxBytesPerTrigger", "pollWaitMs", "ackMode", "mode", "stagingDirectory",
 )  # fmt: skip
-BATCH_NAMES: Final = (*CONNECTION_NAMES, *_READ_NAMES, "endingOffsets", "endingTimestamp")
+BATCH_NAMES: Final = (
+    *CONNECTION_NAMES, *_READ_NAMES, "endingOffsets", "endingTimestamp", "filterPushdown",
+)  # fmt: skip
 SINK_NAMES: Final = (
     *CONNECTION_NAMES, "topic", "deliveryMode", "txnAppId", "txnVersion", "bodyBytes", "windowBytes",
     "publish.numRetries", "publish.retryIntervalMs",
     "checkpointLocation", "queryName",  # Spark passes these two options of its own to a streaming sink
 )  # fmt: skip
-_ALL_NAMES: Final = tuple(dict.fromkeys((*STREAM_NAMES, *BATCH_NAMES, *SINK_NAMES)))
+# Of each of these groups a query has one option at the most; the first group says where the nsqds are.
+EXCLUSIVE_NAMES: Final = (
+    ("nsqd.http.addresses", "nsqd.tcp.addresses", "lookupd.http.addresses"),
+    ("subscribe", "topic", "subscribePattern", "assign"),
+    ("startingOffsets", "startingTimestamp"),
+    ("endingOffsets", "endingTimestamp"),
+    ("maxOffsetsPerTrigger", "maxBytesPerTrigger"),
+)
+ALL_NAMES: Final = tuple(dict.fromkeys((*STREAM_NAMES, *BATCH_NAMES, *SINK_NAMES)))
 
 _SECONDS: Final = {
     "ms": 0.001, "millisecond": 0.001, "s": 1, "sec": 1, "second": 1,
@@ -52,16 +63,37 @@ class OptionReader:
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         """Raises OptionError for an option that is not among the `known` names."""
         self._given = {name.lower(): value for name, value in options.items()}
-        self._names = {name.lower(): name for name in known}
+        names = {name.lower(): name for name in known}
+        # Spark hands a source the names of its options in lower case. Such a name is taken to be written as
+        # it is documented.
+        self._written = {name.lower(): names.get(name, name) if name.islower() else name for name in options}
         for name in options:
             # Spark puts `path` into the same mapping. It gets an error of its own below.
-            if name.lower() not in self._names and name.lower() != "path":
-                near = difflib.get_close_matches(name.lower(), self._names, 1)
-                raise OptionError(
-                    name, f"unknown{f'; did you mean {self._names[near[0]]!r}?' if near else ''}"
-                )
+            if name.lower() not in names and name.lower() != "path":
+                near = difflib.get_close_matches(name.lower(), names, 1)
+                if not near:
+                    raise OptionError(name, "unknown")
+                meant = names[near[0]]
+                raise OptionError(_in_case_of(meant, name), f"unknown; did you mean {meant!r}?")
         if "path" in self._given:
             raise OptionError("path", "nsq has no paths: name topics with 'subscribe'")
+
+    def error(self, name: str, problem: str) -> OptionError:
+        """The error that names the option as it was written."""
+        return OptionError(self.written(name), problem)
+
+    def written(self, name: str) -> str:
+        """The name of an option as the user wrote it; as it is documented if the option is not given."""
+        return self._written.get(name.lower(), name)
+
+    def hint(self) -> str:
+        """What else to tell if an option is missing that every query has."""
+        if self._given:
+            return ""
+        return (
+            " (Spark tells the options of a table only if it was created without columns, and only to an "
+            "INSERT that leaves out the columns that nsqd fills; else give them as in t WITH (…))"
+        )
 
     def has(self, name: str) -> bool:
         return name.lower() in self._given
@@ -83,7 +115,7 @@ class OptionReader:
         if not self.has(name):
             return None
         if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
-            raise OptionError(name, f"{text!r} is not a number of at least {least}")
+            raise self.error(name, f"{text!r} is not a number of at least {least}")
         return int(text)
 
     def boolean(self, name: str, default: bool) -> bool:
@@ -91,7 +123,7 @@ class OptionReader:
         if not self.has(name):
             return default
         if text not in _BOOLEANS:
-            raise OptionError(name, f"{text!r} is neither true nor false")
+            raise self.error(name, f"{text!r} is neither true nor false")
         return _BOOLEANS[text]
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
@@ -100,7 +132,7 @@ class OptionReader:
         for choice in choices:
             if text.lower() == choice.lower():
                 return choice
-        raise OptionError(name, f"{text!r} is none of {', '.join(choices)}")
+        raise self.error(name, f"{text!r} is none of {', '.join(choices)}")
 
     def milliseconds(self, name: str, default_ms: int, least_ms: int = 0) -> float:
         """Seconds, from an option that counts milliseconds."""
@@ -114,17 +146,31 @@ class OptionReader:
         found = _DURATION.fullmatch(text.lower())
         unit = _SECONDS.get(found[2], _SECONDS.get(found[2].removesuffix("s"))) if found else None
         if found is None or unit is None:
-            raise OptionError(name, f"{text!r} is no time such as 500ms, 30s or 15m")
+            raise self.error(name, f"{text!r} is no time such as 500ms, 30s or 15m")
         return int(found[1]) * unit
 
 
-def check_options(given: Mapping[str, str]) -> None:
+def _in_case_of(documented: str, name: str) -> str:
+    """A misspelt name in the case of the letters that it shares with the name that was meant."""
+    if not name.islower():
+        return name
+    letters = list(name)
+    matcher = difflib.SequenceMatcher(None, name, documented.lower(), autojunk=False)
+    for start, there, size in matcher.get_matching_blocks():
+        letters[start : start + size] = documented[there : there + size]
+    return "".join(letters)
+
+
+def check_options(given: Mapping[str, str], complete: bool = True) -> None:
     """Check the names of the options, and where the daemons are.
 
     Spark creates the data source before it says whether it wants a table, a stream or a sink. These checks
-    hold for all three, so the user hears of a mistake at `load()` and not when the query starts.
+    hold for all three, so the user hears of a mistake at `load()` and not when the query starts. Without
+    `complete`, a table may have noted where the daemons are.
     """
-    parse_addresses(OptionReader(given, _ALL_NAMES))
+    options = OptionReader(given, ALL_NAMES)
+    if complete or any(options.has(name) for name in EXCLUSIVE_NAMES[0]):
+        parse_addresses(options)
 
 
 @dataclass(frozen=True)
@@ -145,16 +191,18 @@ def parse_addresses(options: OptionReader) -> Addresses:
     names = ("nsqd.http.addresses", "lookupd.http.addresses", "nsqd.tcp.addresses")
     given = [name for name in names if options.has(name)]
     if not given:
-        raise OptionError(names[0], f"missing: give one of {', '.join(names)}")
+        raise options.error(names[0], f"missing: give one of {', '.join(names)}{options.hint()}")
     if len(given) > 1:
-        raise OptionError(given[1], f"'{given[0]}' is given too: one of them says where the nsqds are")
+        raise options.error(
+            given[1], f"'{options.written(given[0])}' is given too: one of them says where the nsqds are"
+        )
     if not options.texts(given[0]):
-        raise OptionError(given[0], "empty")
+        raise options.error(given[0], "empty")
     access = _parse_access(options)
     return Addresses(
-        nsqd_http=tuple(_parse_url(names[0], each) for each in options.texts(names[0])),
-        nsqd_tcp=tuple(_parse_host_port(names[2], each) for each in options.texts(names[2])),
-        lookupd=tuple(_parse_url(names[1], each) for each in options.texts(names[1])),
+        nsqd_http=tuple(_parse_url(options.written(names[0]), each) for each in options.texts(names[0])),
+        nsqd_tcp=tuple(_parse_host_port(options.written(names[2]), each) for each in options.texts(names[2])),
+        lookupd=tuple(_parse_url(options.written(names[1]), each) for each in options.texts(names[1])),
         poll_interval=options.milliseconds("lookupd.pollIntervalMs", 10_000, 1),
         access=access,
     )
@@ -174,7 +222,7 @@ def _parse_access(options: OptionReader) -> Access:
             try:
                 access.ssl_context()
             except OSError as error:
-                raise OptionError(name, f"{path!r} cannot be used: {error}") from None
+                raise options.error(name, f"{path!r} cannot be used: {error}") from None
     return access
 
 

@@ -53,14 +53,15 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self, offset: dict[str, Any] | None = None) -> MicroBatchStream:
         """The stream, which the first call opens; `offset` is one of the query's, unless the query is new."""
         if self._stream is None:
-            self._stream = self._open(offset is not None and is_spool_offset(offset))
+            self._stream = self._open(offset)
         return self._stream
 
-    def _open(self, has_spooled: bool) -> MicroBatchStream:
+    def _open(self, offset: dict[str, Any] | None) -> MicroBatchStream:
         options = self._options
-        directory = Directory(options.addresses, options.subscription)
+        has_spooled = offset is not None and is_spool_offset(offset)
+        directory = Directory(options.addresses, options.subscription, options.channel)
         consume = options.mode == "consumer" or (options.mode == "auto" and has_spooled)
-        stock_nsqd = "" if consume else self._find_nsqd_without_log(directory)
+        stock_nsqd = "" if consume else self._find_nsqd_without_log(directory, offset is not None)
         if stock_nsqd and options.mode == "log":
             raise OptionError("mode", f"nsqd {stock_nsqd} has no log to read")
         if not stock_nsqd and not consume:
@@ -75,14 +76,18 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SpoolStream(options, directory)
 
     @staticmethod
-    def _find_nsqd_without_log(directory: Directory) -> str:
-        """The name of an nsqd that keeps no log; empty if all keep logs, or none can be asked now."""
+    def _find_nsqd_without_log(directory: Directory, can_wait: bool) -> str:
+        """The name of an nsqd that keeps no log; empty if all keep logs, or none can be asked now.
+
+        Raises Unreachable or NoSuchTopic, unless the query can wait: it has read something before.
+        """
         try:
             find_logs(directory)
         except NsqdWithoutLog as error:
             return error.node.name
         except (Unreachable, NoSuchTopic):
-            pass  # a new query fails with this error in initialOffset; an old query can wait for the nsqd
+            if not can_wait:
+                raise
         return ""
 
     @without_traceback
@@ -112,7 +117,9 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case LogPartition():
                 return iterate_without_traceback(read_span(partition, self._schema, self._options.fetch))
             case SpoolPartition():
-                return iterate_without_traceback(read_spool(partition, self._schema))
+                return iterate_without_traceback(
+                    read_spool(partition, self._schema, self._options.fetch.columns)
+                )
             case _:  # Spark makes a plain InputPartition when there are no partitions
                 return iter(())
 

@@ -88,3 +88,17 @@ def test_a_row_that_is_no_message_is_refused(columns: dict[str, Any], problem: s
 
 def test_no_rows_are_no_messages() -> None:
     assert list(split_by_topic(batch(value=pa.array([], pa.binary())), "t")) == []
+
+
+def test_a_row_without_a_topic_has_that_of_its_table() -> None:
+    columns = {"value": pa.array([b"a", b"b", b"c"]), "topic": pa.array(["u", None, None])}
+    found = {rows.topic: bodies(rows) for rows in split_by_topic(batch(**columns), "", "t")}
+    assert found == {"u": [b"a"], "t": [b"b", b"c"]}
+
+
+def test_columns_that_nsqd_fills_must_be_null() -> None:
+    columns = {"value": pa.array([b"a", b"b"]), "offset": pa.array([None, None], pa.int64())}
+    (rows,) = split_by_topic(batch(**columns), "t")
+    assert bodies(rows) == [b"a", b"b"]
+    with pytest.raises(BadRow, match="column 'offset': is given in 1 rows, but nsqd gives it"):
+        list(split_by_topic(batch(**{**columns, "offset": pa.array([None, 5])}), "t"))

@@ -29,8 +29,9 @@ MINUTE = timedelta(minutes=1)
 
 
 def table(*brokers: Broker, **options: str) -> NsqBatchReader:
-    given = {"nsqd.http.addresses": ",".join(each.http_address for each in brokers), **options}
-    if "subscribePattern" not in options:
+    addresses = ",".join(each.http_address for each in brokers)
+    given = {"nsqd.http.addresses": addresses, "filterPushdown": "true", **options}
+    if "subscribePattern" not in options and "assign" not in options:
         given.setdefault("subscribe", "t")
     return NsqBatchReader(parse_batch_options(given), SCHEMA)
 
@@ -161,3 +162,37 @@ def test_what_is_not_there_is_told(broker: Broker) -> None:
     broker.kill()
     with pytest.raises(Unreachable, match=f"http://{address} cannot be reached"):
         spans(table(broker))
+
+
+def test_filters_narrow_nothing_unless_they_are_asked_for(broker: Broker) -> None:
+    broker.publish("t", numbered(10))
+    reader = table(broker, filterPushdown="false")
+    assert spans(filtered(reader, GreaterThan(("offset",), 5))) == [("t", 0, 10)]
+
+
+def test_positions_are_counted_without_reading(broker: Broker) -> None:
+    broker.publish("t", numbered(10))
+    reader = table(broker, columns="offset, topic", minPartitions="3")
+    parts = reader.partitions()
+    broker.kill()
+    counted = [row for each in parts for batch in reader.read(each) for row in batch.to_pylist()]
+    assert [(row["offset"], row["topic"], row["value"]) for row in counted] == [
+        (number, "t", None) for number in range(10)
+    ]
+
+
+def test_a_time_for_one_topic_and_positions_for_assigned_nsqds(broker: Broker, other: Broker) -> None:
+    for each in (broker, other):
+        each.publish("t", numbered(10))
+    other.publish("u", numbered(5))
+    times = json.dumps({"t": {other.tcp_address: "2100-01-01"}, "u": "1970-01-01T00:00:00Z"})
+    found = spans(table(broker, other, subscribe="t,u", startingTimestamp=times))
+    assert found == [("t", 0, 10), ("u", 0, 5)]
+    given = {"assign": json.dumps({"t": [other.tcp_address], "u": [other.tcp_address]})}
+    starts = json.dumps({"t": {other.tcp_address: 7}})
+    reader = table(broker, other, startingOffsets=starts, **given)
+    assert spans(reader) == [("t", 7, 10), ("u", 0, 5)]
+    assert {row["nsqd"] for row in rows(reader)} == {other.tcp_address}
+    wrong = json.dumps({"u": [broker.tcp_address]})
+    with pytest.raises(NoSuchTopic, match=f"option 'assign': no topic 'u' at {broker.tcp_address}"):
+        table(broker, other, assign=wrong).partitions()

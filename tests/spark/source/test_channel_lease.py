@@ -25,3 +25,16 @@ def test_a_second_query_is_refused_and_may_come_when_the_first_is_gone(
     monkeypatch.undo()  # a new one waits a little for the end of an old one
     first.stop()
     assert Query(broker).reader.initialOffset() == start
+
+
+def test_a_query_that_stops_before_its_request_is_held_makes_way(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("t", numbered(1))
+    # Its thread does not get to hold a request, as if the query had failed at once.
+    with monkeypatch.context() as patch:
+        patch.setattr("nsquark.spark.source.channel_lease.ChannelLease._keep", lambda *_: None)
+        first = Query(broker)
+        start = first.reader.initialOffset()
+        first.stop()
+    assert Query(broker).reader.initialOffset() == start

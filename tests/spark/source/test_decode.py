@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from nsquark.kernel import BatchWriter
 from nsquark.spark.columns import SCHEMA
@@ -43,3 +44,20 @@ def test_a_short_batch_after_a_long_one_is_short() -> None:
 def test_what_is_no_log_is_refused() -> None:
     with pytest.raises(ValueError, match="no message at 0"):
         Decoder(SCHEMA, "t", "n").decode(bytes(1000), 0, 3)
+
+
+def test_columns_that_are_not_wanted_are_null() -> None:
+    batch = Decoder(SCHEMA, "t", "n", ("offset", "id")).decode(log_of(5, 7), 7, 5)
+    batch.validate(full=True)
+    assert batch.column("offset").to_pylist() == [7, 8, 9, 10, 11]
+    assert batch.column("id").null_count == 0
+    assert all(batch.column(name).null_count == 5 for name in ("value", "topic", "nsqd", "timestamp"))
+
+
+def test_rows_of_positions_need_no_messages() -> None:
+    schema = StructType([field for field in SCHEMA.fields if field.name in ("topic", "nsqd", "offset")])
+    decoder = Decoder(schema, "t", "n")
+    assert not decoder.needs_messages
+    assert Decoder(SCHEMA, "t", "n").needs_messages
+    assert not Decoder(SCHEMA, "t", "n", ("offset",)).needs_messages
+    assert decoder.count(7, 5).equals(decoder.decode(log_of(5, 7), 7, 5))

@@ -46,7 +46,7 @@ def test_the_next_offset_acknowledges_the_last(broker: Broker) -> None:
     assert broker.depth("t", "q") == 5
     assert query.reader.latestOffset(end, ALL) == end
     assert broker.depth("t", "q") == 0
-    assert query.reader.reportLatestOffset() == end
+    assert place(query.reader.reportLatestOffset() or {}) == place(end)
 
 
 def test_with_ack_mode_engine_commit_does(broker: Broker) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from nsquark.spark.errors import NoSuchTopic, OptionError, RequestRefused, Unreachable
 from nsquark.spark.http import Access
+from nsquark.spark.source.bounds import Bound
 from nsquark.spark.source.directory import Node
 from nsquark.spark.source.logs import (
     LogRange,
@@ -15,7 +16,6 @@ from nsquark.spark.source.logs import (
     check_topics,
     present,
 )
-from nsquark.spark.source.options import Bound
 from tests.spark.broker import Broker, numbered
 
 LOG = LogRange("t", "id", Node("h:4150", "http://h:4151"), "e", 0, 1, 100)
@@ -46,8 +46,8 @@ def test_an_nsqd_that_is_away_or_lacks_the_topic_is_passed_over() -> None:
 
 def test_positions_must_name_topics_and_nsqds_that_are_read() -> None:
     for name in ("id", "h:4150"):
-        check_positions("startingOffsets", Bound(positions={"t": {name: 5}}), [LOG])
+        check_positions(Bound(positions={"t": {name: 5}}), [LOG])
     with pytest.raises(OptionError, match="option 'startingOffsets': topic 't' is not at nsqd 'x'"):
-        check_positions("startingOffsets", Bound(positions={"t": {"x": 5}}), [LOG])
-    with pytest.raises(NoSuchTopic, match="option 'endingOffsets': no topic 'u' among"):
-        check_topics("endingOffsets", Bound(positions={"u": {}}), [LOG])
+        check_positions(Bound(positions={"t": {"x": 5}}), [LOG])
+    with pytest.raises(NoSuchTopic, match="option 'endingTimestamp': no topic 'u' among"):
+        check_topics(Bound(times={"u": {"*": 5}}, option="endingTimestamp"), [LOG])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsquark.spark.errors import OptionError
-from nsquark.spark.source.options import Bound, parse_batch_options, parse_stream_options
+from nsquark.spark.source.bounds import Bound
+from nsquark.spark.source.options import parse_batch_options, parse_stream_options
 
 LEAST = {"nsqd.http.addresses": "127.0.0.1:4151", "subscribe": "events"}
 STREAM = {**LEAST, "channel": "archive"}
@@ -53,6 +54,49 @@ def test_positions_as_the_kafka_connector_writes_them_and_as_spark_logs_them() -
     assert positions(logged) == {"events": {"abc": 5}}
 
 
+def test_a_topic_may_begin_at_a_word() -> None:
+    given = {**STREAM, "startingOffsets": '{"events": "earliest", "orders": {"h:4150": 5}}'}
+    bound = parse_stream_options(given).starting
+    assert [bound.given_for("events", "abc", "h:4150"), bound.given_for("orders", "abc", "h:4150")] == [-2, 5]
+    assert bound.given_for("orders", "abc", "other:4150") is None
+    assert bound.named_nsqds() == {"events": [], "orders": ["h:4150"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1767225600000", 1767225600000),
+        ("2026-01-01", 1767225600000),
+        ("2026-01-01T00:00:00Z", 1767225600000),
+        ("2026-01-01 01:00:00.250+01:00", 1767225600250),
+        ("1969-12-31T00:00:00Z", 0),
+        ("9999-12-31T00:00:00Z", 9223372036853),  # later than nsqd can count
+    ],
+)
+def test_a_time_is_milliseconds_or_iso_8601(text: str, milliseconds: int) -> None:
+    assert parse_batch_options({**LEAST, "startingTimestamp": text}).starting.time_ms == milliseconds
+    assert parse_batch_options({**LEAST, "endingTimestamp": text}).ending.time_ms == milliseconds
+
+
+def test_a_time_for_each_topic_and_nsqd() -> None:
+    times = '{"events": "2026-01-01T00:00:00Z", "orders": {"h:4150": 5, "abc": "1970-01-01T00:00:00.007Z"}}'
+    bound = parse_stream_options({**STREAM, "startingTimestamp": times}).starting
+    assert bound.time_for("events", "abc", "h:4150") == 1767225600000
+    assert bound.time_for("orders", "def", "h:4150") == 5
+    assert bound.time_for("orders", "abc", "h:4150") == 7
+    assert bound.time_for("orders", "def", "other:4150") is None
+    assert not bound.is_word
+
+
+def test_a_topic_is_read_at_the_nsqds_that_are_assigned() -> None:
+    given = {name: value for name, value in STREAM.items() if name != "subscribe"}
+    assigned = '{"events": ["h:4150", "i:4150"], "orders": ["h:4150"]}'
+    subscription = parse_stream_options({**given, "assign": assigned}).subscription
+    assert subscription.topics == ("events", "orders")
+    assert subscription.includes("events", "i:4150")
+    assert not subscription.includes("orders", "i:4150")
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("15m", 900), ("500ms", 0.5), ("30 seconds", 30), ("1h", 3600), ("2 min", 120)]
 )
@@ -80,7 +124,23 @@ WRONG = [
     ({"startingOffsets": '{"events": 5}'}, "startingOffsets", "'events' has no nsqds"),
     ({"startingOffsets": '{"events": {"h": -3}}'}, "startingOffsets", "-3 is no offset"),
     ({"startingOffsets": '{"events": {"h": true}}'}, "startingOffsets", "True is no offset"),
-    ({"startingTimestamp": "now"}, "startingTimestamp", "'now' is not a number"),
+    ({"startingTimestamp": "now"}, "startingTimestamp", "'now' is neither milliseconds since 1970"),
+    ({"startingTimestamp": '{"events": "now"}'}, "startingTimestamp", "'now' is no time of 'events'"),
+    (
+        {"startingTimestamp": '{"events": {"h:1": true}}'},
+        "startingTimestamp",
+        "True is no time of 'events' at",
+    ),
+    ({"startingTimestamp": "{"}, "startingTimestamp", "no JSON such as"),
+    ({"startingOffsets": '{"events": "noon"}'}, "startingOffsets", "'noon' is no offset of 'events'"),
+    ({"assign": '{"events": ["h:1"]}'}, "assign", "'subscribe' is given too"),
+    ({"subscribe": None, "assign": "events"}, "assign", "no JSON such as"),
+    ({"subscribe": None, "assign": "[]"}, "assign", "no JSON such as"),
+    ({"subscribe": None, "assign": '{"events": "h:1"}'}, "assign", "'events' has no nsqds"),
+    ({"subscribe": None, "assign": '{"a b": ["h:1"]}'}, "assign", "'a b' cannot be the name of a topic"),
+    ({"columns": "value, key"}, "columns", "no column 'key': there are value, topic"),
+    ({"columns": "offset INT"}, "columns", "column 'offset' is BIGINT, not INT"),
+    ({"columns": " "}, "columns", "empty"),
     ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingTimestamp", "given too"),
     ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "'0' is not a number of at least 1"),
     ({"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger", "'-1' is not a number"),
@@ -93,6 +153,9 @@ WRONG = [
     ({"mode": "magic"}, "mode", "'magic' is none of auto, log, consumer"),
     ({"tls.caFile": "/no/such/file"}, "tls.caFile", "'/no/such/file' cannot be used"),
     ({"maxOffsetPerTrigger": "5"}, "maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'?"),
+    ({"maxoffsetpertrigger": "5"}, "maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'?"),
+    ({"MINPARTITIONS": "0"}, "MINPARTITIONS", "'0' is not a number"),
+    ({"minpartitions": "0"}, "minPartitions", "'0' is not a number"),
     ({"path": "x"}, "path", "no paths"),
 ]
 

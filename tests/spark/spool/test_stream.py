@@ -181,7 +181,7 @@ def test_what_this_mode_needs_and_cannot_do(broker: Broker, query: Any, stock: s
     broker.publish("t", numbered(1))
     with pytest.raises(OptionError, match="option 'stagingDirectory': missing"):
         query(stagingDirectory="").initialOffset()
-    with pytest.raises(OptionError, match="option 'startingOffsets'"):
+    with pytest.raises(OptionError, match="option 'startingTimestamp'"):
         query(startingTimestamp="5").initialOffset()
     with pytest.raises(OptionError, match=r"option 'mode': nsqd .* has no log to read"):
         query(mode="log").initialOffset()

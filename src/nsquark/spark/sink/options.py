@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 from nsquark.names import is_valid_name
 
 from ..columns import check_sink_schema
-from ..errors import OptionError
 from ..options import SINK_NAMES, Addresses, OptionReader, parse_addresses
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "atLeastOnce", "exactlyOnce"
@@ -35,30 +34,37 @@ class SinkOptions:
     window_bytes: int
     retries: int
     retry_interval: float
+    default_topic: str = ""  # of the rows whose column `topic` is null; empty: there may be no such rows
 
 
-def parse_sink_options(given: Mapping[str, str], schema: StructType) -> SinkOptions:
-    """Raises OptionError, which names the option or the column."""
+def parse_sink_options(given: Mapping[str, str], schema: StructType, table_topic: str = "") -> SinkOptions:
+    """Raises OptionError, which names the option or the column.
+
+    `table_topic` is the topic that the table reads, if rows are inserted into a table.
+    """
     options = OptionReader(given, SINK_NAMES)
     addresses = parse_addresses(options)
     check_sink_schema(schema)
     topic = options.text("topic")
     if topic and not is_valid_name(topic):
-        raise OptionError("topic", f"{topic!r} cannot be the name of a topic")
+        raise options.error("topic", f"{topic!r} cannot be the name of a topic")
     if not topic and "topic" not in schema.names:
-        raise OptionError("topic", "missing, and there is no column 'topic' either")
+        topic = table_topic
+    if not topic and "topic" not in schema.names:
+        raise options.error("topic", "missing, and there is no column 'topic' either")
     exactly_once = options.one_of("deliveryMode", (AT_LEAST_ONCE, EXACTLY_ONCE)) == EXACTLY_ONCE
     app = options.text("txnAppId")
     for name in ("txnAppId", "txnVersion"):
         if options.has(name) and not exactly_once:
-            raise OptionError(name, f"only with deliveryMode={EXACTLY_ONCE}")
+            raise options.error(name, f"only with deliveryMode={EXACTLY_ONCE}")
     if options.has("txnAppId") and not _APP_NAME.fullmatch(app):
-        raise OptionError("txnAppId", f"{app!r} is not up to 128 letters, digits, '.', '_', ':' and '-'")
+        raise options.error("txnAppId", f"{app!r} is not up to 128 letters, digits, '.', '_', ':' and '-'")
     if options.has("txnVersion") and not app:
-        raise OptionError("txnVersion", "needs 'txnAppId', which says whose version it is")
+        raise options.error("txnVersion", "needs 'txnAppId', which says whose version it is")
     return SinkOptions(
         addresses=addresses,
         topic=topic,
+        default_topic=table_topic,
         deferred="defer" in schema.names,
         exactly_once=exactly_once,
         app=app,

@@ -12,6 +12,8 @@ from nsquark import kernel
 from nsquark.errors import NsquarkError
 from nsquark.names import is_valid_name
 
+from ..columns import COLUMNS_OF_NSQD
+
 
 class BadRow(NsquarkError):
     """A row cannot be published as a message."""
@@ -57,18 +59,22 @@ class TopicRows(NamedTuple):
             row = following
 
 
-def split_by_topic(batch: pa.RecordBatch, topic: str) -> Iterator[TopicRows]:
+def split_by_topic(batch: pa.RecordBatch, topic: str, default_topic: str = "") -> Iterator[TopicRows]:
     """All rows of a batch. The rows of a topic keep their order; rows with and without delay are separate.
 
-    A `topic` that is not empty is the topic of all rows. Raises BadRow.
+    A `topic` that is not empty is the topic of all rows, and a `default_topic` that of rows whose topic is
+    null. Raises BadRow.
     """
     if not batch.num_rows:
         return
+    _check_columns_of_nsqd(batch)
     values = batch.column("value")
     if values.null_count:
         raise BadRow("value", f"is null in {values.null_count} rows")
     defers = _defers(batch)
-    groups: list[tuple[str, Any]] = [(topic, None)] if topic else _group_by_topic(batch.column("topic"))
+    groups: list[tuple[str, Any]] = (
+        [(topic, None)] if topic else _group_by_topic(batch.column("topic"), default_topic)
+    )
     for name, rows in groups:
         if rows is None:
             yield from _split_deferred(name, values, defers)
@@ -87,8 +93,19 @@ def _defers(batch: pa.RecordBatch) -> Any:
     return defers if most else None
 
 
-def _group_by_topic(column: Any) -> list[tuple[str, Any]]:
+def _check_columns_of_nsqd(batch: pa.RecordBatch) -> None:
+    """Columns that only nsqd fills are there if rows are inserted into a table, and must be null."""
+    for name in COLUMNS_OF_NSQD:
+        if name in batch.schema.names:
+            given = batch.num_rows - batch.column(name).null_count
+            if given:
+                raise BadRow(name, f"is given in {given} rows, but nsqd gives it to a message; leave it out")
+
+
+def _group_by_topic(column: Any, default_topic: str) -> list[tuple[str, Any]]:
     """Each topic and the indices of its rows; None in place of indices if all rows have the same topic."""
+    if column.null_count and default_topic:
+        column = pc.fill_null(column, default_topic)
     if column.null_count:
         raise BadRow("topic", f"is null in {column.null_count} rows")
     encoded = column.dictionary_encode()

@@ -66,7 +66,7 @@ class _Writer:
                 if publisher is None:  # a task without rows needs none
                     nsqds = find_tcp_addresses(options.addresses)
                     publisher = stack.enter_context(Publisher(nsqds, options, partition))
-                for rows in split_by_topic(batch, options.topic):
+                for rows in split_by_topic(batch, options.topic, options.default_topic):
                     if rows.defers is not None:
                         for commands, count in rows.pack_dpubs(options.body_bytes):
                             publisher.publish(commands, count)
@@ -87,7 +87,7 @@ class _Writer:
                 attempt = self._application(app).begin_attempt(int(number), context.partitionId())
             if attempt.batch_is_known:
                 continue  # a writer must read all rows that Spark sends
-            for rows in split_by_topic(batch, options.topic):
+            for rows in split_by_topic(batch, options.topic, options.default_topic):
                 for defer_ms, same_delay in split_by_delay(rows):
                     for body, messages in same_delay.pack_mpubs(b"", options.body_bytes):
                         attempt.put(rows.topic, defer_ms, body, messages)

@@ -11,13 +11,22 @@ from pyspark.sql.types import StructType
 
 from ..errors import DataLost, OptionError, iterate_without_traceback, without_traceback
 from ..parallel import call_each
+from .bounds import EARLIEST, EARLIEST_POSITION, LATEST_POSITION, Bound
 from .directory import Directory
 from .filters import FilterBounds, PushFilters
-from .logs import LogRange, NsqdWithoutLog, ask_log_range, check_positions, check_topics, find_logs
+from .logs import (
+    LogRange,
+    NsqdWithoutLog,
+    ask_log_range,
+    check_positions,
+    check_topics,
+    find_logs,
+    warn_of_gone_beginning,
+)
 from .offsets import Span
-from .options import EARLIEST, EARLIEST_POSITION, LATEST_POSITION, BatchOptions, Bound
+from .options import BatchOptions
 from .partitions import LogPartition, cut_spans
-from .span_reader import read_span
+from .span_reader import count_span
 
 # The clock of an nsqd may be set back. A filter on times therefore reads a little more on either side.
 _CLOCK_MARGIN = timedelta(minutes=1)
@@ -29,7 +38,10 @@ class NsqBatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._bounds = FilterBounds()
-        self.pushFilters = PushFilters(self._bounds)  # type: ignore[method-assign]
+        # Spark 4.3 keeps what it has planned for a filter with the DataFrame that the filter was put on, and
+        # uses it for other queries on the same DataFrame: these would miss rows. So a user must ask for it.
+        if options.push_filters:
+            self.pushFilters = PushFilters(self._bounds)  # type: ignore[method-assign]
 
     @without_traceback
     def partitions(self) -> list[InputPartition]:
@@ -38,14 +50,14 @@ class NsqBatchReader(DataSourceReader):
             found = find_logs(Directory(options.addresses, options.subscription))
         except NsqdWithoutLog as error:
             raise OptionError(
-                "subscribe",
+                options.subscription.option,
                 f"nsqd {error.node.name} has no log to read (only nsquark's has); "
                 "a streaming query can consume from it",
             ) from None
         logs = [log for log in found if self._bounds.include(log)]
-        for option, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-            check_topics(option, bound, logs)
-            check_positions(option, bound, logs)
+        for bound in (options.starting, options.ending):
+            check_topics(bound, found)
+            check_positions(bound, found)
         urls = {log.key: log.node.url for log in logs}
         spans = [span for span in call_each(self._span, logs) if span.rows > 0]
         pieces = cut_spans(spans, options.min_partitions, options.max_records)
@@ -54,16 +66,18 @@ class NsqBatchReader(DataSourceReader):
     def _span(self, log: LogRange) -> Span:
         options, bounds = self._options, self._bounds
         start = self._position(log, options.starting)
+        if self._begins_earliest(log):
+            warn_of_gone_beginning(log)
         end = self._position(log, options.ending)
         if start < log.first and options.fetch.fail_on_data_loss:
             raise DataLost(
-                f"option 'startingOffsets': topic {log.topic!r} at nsqd {log.node.name} "
+                f"option '{options.starting.option}': topic {log.topic!r} at nsqd {log.node.name} "
                 f"begins at {log.first}, not at {start}; "
                 "with option 'failOnDataLoss' = false the query reads what is there"
             )
         if end > log.next:
             raise OptionError(
-                "endingOffsets",
+                options.ending.option,
                 f"topic {log.topic!r} at nsqd {log.node.name} ends at {log.next}, before {end}",
             )
         start = max(start, log.first, bounds.first)
@@ -74,9 +88,17 @@ class NsqBatchReader(DataSourceReader):
             end = min(end, self._position_at(log, _milliseconds(bounds.until + _CLOCK_MARGIN)))
         return Span(log.topic, log.nsqd_id, log.node.name, log.epoch, start, max(start, end))
 
+    def _begins_earliest(self, log: LogRange) -> bool:
+        bound, names = self._options.starting, (log.topic, log.nsqd_id, log.node.name)
+        position = bound.given_for(*names)
+        if position is None:
+            return bound.time_for(*names) is None and bound.word == EARLIEST
+        return position == EARLIEST_POSITION
+
     def _position(self, log: LogRange, bound: Bound) -> int:
-        if bound.time_ms is not None:
-            return self._position_at(log, bound.time_ms)
+        time_ms = bound.time_for(log.topic, log.nsqd_id, log.node.name)
+        if time_ms is not None:
+            return self._position_at(log, time_ms)
         position = bound.given_for(log.topic, log.nsqd_id, log.node.name)
         if position is None:
             position = EARLIEST_POSITION if bound.word == EARLIEST else LATEST_POSITION
@@ -93,7 +115,7 @@ class NsqBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPartition):  # Spark makes a plain one when there are no partitions
             return iter(())
-        return iterate_without_traceback(read_span(partition, self._schema, self._options.fetch))
+        return iterate_without_traceback(count_span(partition, self._schema, self._options.fetch))
 
 
 def _milliseconds(time: datetime) -> int:

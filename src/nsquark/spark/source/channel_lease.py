@@ -20,9 +20,12 @@ from .directory import Node
 logger = logging.getLogger(__name__)
 
 _HOLD_MS = 20_000
+# How long the lease outlasts an answer: the time that the next request may take to arrive at the nsqd.
+_LEASE_MS = 3_000
 _RETRY_INTERVAL = 0.2
-# How long a new query waits for the process of a query that was stopped just now to end.
-_TAKE_TIMEOUT = 5.0
+# How long a new query waits for a query that was stopped just now to let go. The old query's process may have
+# to end first, and a query that stops between two requests holds the lease for _LEASE_MS.
+_TAKE_TIMEOUT = 6.0
 # How long an nsqd may be away before the lease is no longer renewed at this address.
 _AWAY_TIMEOUT = 60.0
 
@@ -69,11 +72,17 @@ class ChannelLease:
     def end(self) -> None:
         """Give the lease back at all nsqds."""
         self._ended.set()
-        for exchange in self._held.values():
+        for exchange in list(self._held.values()):  # the threads take theirs out
             exchange.abort()
 
     def _renew(self, exchange: Exchange, topic: str, hold_ms: int = 0) -> None:
-        query = {"topic": topic, "channel": self._channel, "owner": self._owner, "hold_ms": hold_ms}
+        query = {
+            "topic": topic,
+            "channel": self._channel,
+            "owner": self._owner,
+            "hold_ms": hold_ms,
+            "lease_ms": _LEASE_MS,
+        }
         exchange.fetch_json(Request("/channel/lease", query, "POST", hold=hold_ms / 1000))
 
     def _keep(self, exchange: Exchange, topic: str, node: Node) -> None:

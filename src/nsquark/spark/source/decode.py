@@ -6,7 +6,7 @@ No Python object is made for a single message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,13 +15,21 @@ from pyspark.sql.types import StructType
 from nsquark import kernel
 from nsquark.kernel import Buffer
 
+from ..columns import SCHEMA
+
 
 class Decoder:
-    """Makes record batches of one schema from the messages of one topic at one nsqd."""
+    """Makes record batches of one schema from the messages of one topic at one nsqd.
 
-    def __init__(self, schema: StructType, topic: str, nsqd: str) -> None:
+    Of the schema's columns those among `columns` are filled, and the others are null.
+    """
+
+    def __init__(
+        self, schema: StructType, topic: str, nsqd: str, columns: Collection[str] = tuple(SCHEMA.names)
+    ) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        names = set(schema.fieldNames())
+        self._columns = columns
+        names = set(schema.fieldNames()).intersection(columns)
         self._wanted = ("value" in names, "timestamp" in names, "id" in names)
         self._constants = {"topic": topic.encode(), "nsqd": nsqd.encode()}
         # Buffers that do not depend on the messages. They are as long as the longest batch so far needs, and
@@ -29,12 +37,27 @@ class Decoder:
         self._rows = -1
         self._reusable: dict[str, list[Buffer]] = {}
 
+    @property
+    def needs_messages(self) -> bool:
+        """Whether a column tells more of a message than its position."""
+        return any(self._wanted)
+
     def decode(self, data: Buffer, position: int, count: int) -> pa.RecordBatch:
         """The `count` messages from `position` on, which must be in `data`.
 
         Raises ValueError if they are not, or if `data` does not hold batches of the log.
         """
-        offsets, bodies, times, ids = kernel.decode_batches(data, position, count, *self._wanted)
+        return self._record_batch(
+            position, count, *kernel.decode_batches(data, position, count, *self._wanted)
+        )
+
+    def count(self, position: int, count: int) -> pa.RecordBatch:
+        """Rows for `count` positions, if no column needs the messages there."""
+        return self._record_batch(position, count, b"", b"", b"", b"")
+
+    def _record_batch(
+        self, position: int, count: int, offsets: Buffer, bodies: Buffer, times: Buffer, ids: Buffer
+    ) -> pa.RecordBatch:
         if count > self._rows:
             self._rows, self._reusable = count, {}
         buffers: dict[str, Callable[[], list[Buffer]]] = {
@@ -53,6 +76,8 @@ class Decoder:
                 [None, *(pa.py_buffer(each) for each in buffers[field.name]())],
                 null_count=0,
             )
+            if field.name in self._columns
+            else pa.nulls(count, field.type)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

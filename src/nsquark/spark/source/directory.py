@@ -17,7 +17,7 @@ from ..http import fetch_json
 from ..nsqd_urls import find_http_url, find_https_url
 from ..options import Addresses
 from ..parallel import try_each
-from .options import Subscription
+from .subscription import Subscription
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,10 @@ _NodesByTopic = dict[str, tuple[Node, ...]]
 class Directory:
     """Which nsqds may have the topics of a subscription."""
 
-    def __init__(self, addresses: Addresses, subscription: Subscription) -> None:
+    def __init__(self, addresses: Addresses, subscription: Subscription, through: str = "") -> None:
+        """`through` is the channel of a streaming query: a secret may allow no other."""
         self.addresses = addresses
+        self.through = through
         self.access = addresses.access
         self.subscription = subscription
         self.problems: list[str] = []  # of the daemons that did not answer last time
@@ -74,10 +76,9 @@ class Directory:
         return {topic: self.nodes(topic) for topic in topics}
 
     def nodes(self, topic: str) -> list[Node]:
-        """The nsqds that may have a topic, by the last answers of all daemons."""
-        return list(
-            dict.fromkeys(node for answer in self._answers.values() for node in answer.get(topic, ()))
-        )
+        """The nsqds that may have a topic and are read, by the last answers of all daemons."""
+        known = dict.fromkeys(node for answer in self._answers.values() for node in answer.get(topic, ()))
+        return [node for node in known if self.subscription.includes(topic, node.name)]
 
     def _ask_lookupd(self, lookupd: str) -> _NodesByTopic:
         known: list[str] = []
@@ -103,7 +104,10 @@ class Directory:
         url = address if "://" in address else find_http_url(address, self.access)
         if not url:
             return dict.fromkeys(self.subscription.topics, (Node(address, ""),))
-        url = self._usable_url(url)
+        # An nsqd that does not answer now is not asked a second time, since the query waits for the answer.
+        if url not in self._https_urls:
+            self._https_urls[url] = find_https_url(url, self.access)
+        url = self._https_urls[url]
         info = fetch_json(url, self.access, "/info")
         node = Node(join_address(info["broadcast_address"], info["tcp_port"]), url)
         known: list[str] = []

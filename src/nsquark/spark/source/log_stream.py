@@ -12,6 +12,7 @@ What Spark does, and what follows from it:
   after some tries.
 - A log that turns up during a query enters the offset at its cursor first, without rows. The next batch reads
   it. So all rows of a batch lie between positions that are in Spark's log, and a replay has the same rows.
+- Spark's log does not hold the initial offset. So the first offset after it says where its rows begin.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from ..errors import DataLost, RequestRefused, Unreachable
 from .admission import MinimumRows, admit
+from .bounds import EARLIEST, EARLIEST_POSITION, LATEST, LATEST_POSITION, Bound
 from .directory import Directory
+from .following import ChannelFollower, readable_end
 from .logs import LogRange, check_positions, find_logs
 from .offsets import LogPosition, Offset, Span, end_of, pack_offset, parse_offset, spans_between
-from .options import EARLIEST, EARLIEST_POSITION, LATEST, LATEST_POSITION, Bound, StreamOptions
+from .options import StreamOptions
 from .partitions import LogPartition, cut_spans
 from .query_channel import QueryChannel
 from .span_reader import data_lost
@@ -42,7 +45,9 @@ class LogStream:
         self._options = options
         self._directory = directory
         self._channel = QueryChannel(options, directory)
+        self._follower = ChannelFollower(options.channel)
         self._minimum = MinimumRows(options)
+        self._initial: Offset | None = None  # not in Spark's log
         self._latest: Offset | None = None  # the ends of all logs, for Spark's progress report
         self._target: Offset | None = None  # where Trigger.AvailableNow ends
 
@@ -50,8 +55,9 @@ class LogStream:
 
     def initial(self) -> dict[str, Any]:
         logs = find_logs(self._directory)
-        check_positions("startingOffsets", self._options.starting, logs)
-        return pack_offset({log.key: self._begin(log, self._options.starting) for log in logs})
+        check_positions(self._options.starting, logs)
+        self._initial = {log.key: self._begin(log, self._options.starting) for log in logs}
+        return pack_offset(self._initial)
 
     def prepare_available_now(self) -> None:
         self._target = {}
@@ -67,19 +73,22 @@ class LogStream:
         offset, counts = dict(since), {}
         for key, log in logs.items():
             place = since.get(key)
+            if place is not None and place.epoch == log.epoch:
+                place = offset[key] = self._follower.follow(log, place)
             if place is not None and self._continues(log, place):
-                counts[key] = max(0, self._end(log) - place.position)
+                counts[key] = max(0, min(self._end(log), readable_end(log, place)) - place.position)
             # Trigger.AvailableNow must come to an end, so it takes no log that turns up after its start.
             elif self._target is None or key in self._target:
                 try:
-                    offset[key] = self._begin(log, Bound(EARLIEST))
+                    place = self._begin(log, Bound(EARLIEST))
+                    offset[key] = place._replace(begin=place.position)
                 except (Unreachable, RequestRefused) as error:
                     logger.warning("%s; it is tried again", error)
         if self._target is None and offset == since and self._minimum.must_wait(sum(counts.values())):
             return start
         for key, count in admit(counts, logs, limit).items():
             if count:
-                offset[key] = end_of(logs[key])._replace(position=since[key].position + count)
+                offset[key] = self._advance(offset[key], count, logs[key], since == self._initial)
         return pack_offset(offset)
 
     def report_latest(self) -> dict[str, Any] | None:
@@ -88,8 +97,8 @@ class LogStream:
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         since, until = parse_offset(start), parse_offset(end)
         for key, place in until.items():
-            if key not in since or since[key].epoch != place.epoch:
-                # Spark's log does not hold the initial offset of a query. The channel's cursor tells it.
+            if place.begin is None and (key not in since or since[key].epoch != place.epoch):
+                # The first batch of a checkpoint that was written before `begin` was. The cursor tells it.
                 log = self._channel.find_cursor(key, place.nsqd)
                 if log.epoch == place.epoch and log.cursor is not None:
                     since[key] = place._replace(position=min(log.cursor, place.position))
@@ -106,14 +115,25 @@ class LogStream:
 
     # ---- single logs
 
+    @staticmethod
+    def _advance(place: LogPosition, count: int, log: LogRange, is_first: bool) -> LogPosition:
+        """The position behind the next `count` messages of a log."""
+        jumped = place.begin == place.position  # the query follows its channel with this batch
+        return place._replace(
+            nsqd=log.node.name,
+            position=place.position + count,
+            begin=place.position if jumped or is_first else None,
+        )
+
     def _begin(self, log: LogRange, bound: Bound) -> LogPosition:
         """Where the query begins to read a log: the channel's cursor, which is created if it is new.
 
         Raises DataLost, ChannelInUse, Unreachable, RequestRefused.
         """
         position = bound.given_for(log.topic, log.nsqd_id, log.node.name)
-        if bound.time_ms is not None:
-            begin: dict[str, object] = {"timestamp_ms": bound.time_ms}
+        time_ms = bound.time_for(log.topic, log.nsqd_id, log.node.name)
+        if time_ms is not None:
+            begin: dict[str, object] = {"timestamp_ms": time_ms}
         else:
             begin = {"from": bound.word if position is None else _WORDS.get(position, position)}
         try:
@@ -125,7 +145,7 @@ class LogStream:
                 Span(log.topic, log.nsqd_id, log.node.name, log.epoch, position, position), error.details
             )
             if self._options.fetch.fail_on_data_loss:
-                raise DataLost(f"option 'startingOffsets': {lost}") from None
+                raise DataLost(f"option '{bound.option}': {lost}") from None
             logger.warning("%s", lost)
             return self._begin(log, Bound(EARLIEST))
 

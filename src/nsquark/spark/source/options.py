@@ -2,139 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from nsquark.names import is_ephemeral, is_valid_name
 
-from ..errors import OptionError
+from ..columns import parse_columns
 from ..http import Access
 from ..options import BATCH_NAMES, STREAM_NAMES, Addresses, OptionReader, parse_addresses
-
-EARLIEST, LATEST = "earliest", "latest"
-# What the positions of `startingOffsets` and `endingOffsets` may be besides a position.
-EARLIEST_POSITION, LATEST_POSITION = -2, -1
-
-GivenPositions = dict[str, dict[str, int]]  # topic: nsqd, by its id or its host:port: position
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """The topics of a query: some by name, others by a pattern."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""  # a regular expression for the whole name
-
-    def matches(self, topic: str) -> bool:
-        return topic in self.topics or bool(self.pattern and re.fullmatch(self.pattern, topic))
-
-    def __str__(self) -> str:
-        return ", ".join([*self.topics, *([f"/{self.pattern}/"] if self.pattern else [])])
-
-
-def parse_subscription(options: OptionReader) -> Subscription:
-    given = [name for name in ("subscribe", "topic", "subscribePattern") if options.has(name)]
-    if not given:
-        raise OptionError("subscribe", "missing: name a topic, or several separated by commas")
-    if len(given) > 1:
-        raise OptionError(given[1], f"'{given[0]}' is given too")
-    name = given[0]
-    if name == "subscribePattern":
-        return _parse_pattern(options)
-    entries = options.texts(name)
-    if not entries:
-        raise OptionError(name, "empty")
-    topics = [each for each in entries if not _is_wildcard(each)]
-    for topic in topics:
-        if not is_valid_name(topic):
-            raise OptionError(name, f"{topic!r} cannot be the name of a topic")
-    wildcards = [_regex(each) for each in entries if _is_wildcard(each)]
-    return Subscription(tuple(dict.fromkeys(topics)), "|".join(wildcards))
-
-
-def _parse_pattern(options: OptionReader) -> Subscription:
-    pattern = options.text("subscribePattern")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise OptionError("subscribePattern", f"{pattern!r} is no regular expression: {error}") from None
-    if not pattern:
-        raise OptionError("subscribePattern", "empty")
-    return Subscription((), pattern)
-
-
-def _is_wildcard(entry: str) -> bool:
-    return "*" in entry or "?" in entry
-
-
-def _regex(wildcard: str) -> str:
-    return re.escape(wildcard).replace(r"\*", ".*").replace(r"\?", ".")
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Where reading begins or ends.
-
-    A time counts if there is one. Otherwise the positions count for the logs that they name, and the word
-    `earliest` or `latest` counts for all other logs.
-    """
-
-    word: str = EARLIEST
-    time_ms: int | None = None
-    positions: GivenPositions | None = None
-
-    def given_for(self, topic: str, nsqd_id: str, nsqd_name: str) -> int | None:
-        """The position given for a log, or None; the id of an nsqd counts before its name."""
-        positions = (self.positions or {}).get(topic, {})
-        return positions.get(nsqd_id, positions.get(nsqd_name))
-
-
-def parse_bound(options: OptionReader, which: str, default: str) -> Bound:
-    """`which` is `starting` or `ending`."""
-    name, timestamp = f"{which}Offsets", f"{which}Timestamp"
-    if options.has(name) and options.has(timestamp):
-        raise OptionError(timestamp, f"'{name}' is given too")
-    time_ms = options.optional_integer(timestamp)
-    if time_ms is not None:
-        return Bound(default, time_ms)
-    text = options.text(name, default)
-    if text.lower() in (EARLIEST, LATEST):
-        return Bound(text.lower())
-    if not text.startswith("{"):
-        raise OptionError(name, f"{text!r} is neither earliest nor latest nor JSON")
-    return Bound(default, None, _parse_positions(name, text))
-
-
-def _parse_positions(name: str, text: str) -> GivenPositions:
-    """Parse `{"topic": {"nsqd": 23}}`, or the offsets that Spark reports for a source."""
-    form = 'JSON such as {"topic": {"host:4150": 23}}'
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise OptionError(name, f"no {form}: {error}") from None
-    positions: GivenPositions = {}
-    for topic, nsqds in document.items():
-        if not isinstance(nsqds, dict):
-            raise OptionError(name, f"no {form}: {topic!r} has no nsqds")
-        for nsqd, value in nsqds.items():
-            number = value.get("offset") if isinstance(value, dict) else value
-            if not isinstance(number, int) or isinstance(number, bool) or number < EARLIEST_POSITION:
-                raise OptionError(name, f"{value!r} is no offset of {topic!r} at {nsqd!r}")
-            positions.setdefault(topic, {})[nsqd] = number
-    return positions
+from .bounds import EARLIEST, LATEST, Bound, parse_bound
+from .subscription import Subscription, parse_subscription
 
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """How an executor fetches messages from an nsqd."""
+    """What an executor fetches from an nsqd, and how."""
 
+    columns: frozenset[str]  # those to fill; the other columns of the schema are null
     access: Access
     max_bytes: int
     retries: int
     retry_interval: float
     fail_on_data_loss: bool
+    through: str = ""  # the channel of a streaming query, by which the nsqd knows who may read
 
 
 @dataclass(frozen=True)
@@ -156,6 +46,7 @@ def _parse_read_options(options: OptionReader, default_start: str) -> ReadOption
         subscription=parse_subscription(options),
         starting=parse_bound(options, "starting", default_start),
         fetch=FetchOptions(
+            columns=frozenset(parse_columns(options)),
             access=addresses.access,
             max_bytes=options.integer("fetchBytes", 8 << 20, 1),
             retries=options.integer("fetchOffset.numRetries", 3),
@@ -188,11 +79,12 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     max_bytes = options.optional_integer("maxBytesPerTrigger", 1)
     min_offsets = options.optional_integer("minOffsetsPerTrigger", 1)
     if max_offsets and max_bytes:
-        raise OptionError("maxBytesPerTrigger", "'maxOffsetsPerTrigger' is given too")
+        raise options.error("maxBytesPerTrigger", "'maxOffsetsPerTrigger' is given too")
     if max_offsets and min_offsets and min_offsets > max_offsets:
-        raise OptionError("minOffsetsPerTrigger", f"{min_offsets} is more than maxOffsetsPerTrigger")
+        raise options.error("minOffsetsPerTrigger", f"{min_offsets} is more than maxOffsetsPerTrigger")
+    fetch = replace(reading.fetch, through=channel)
     return StreamOptions(
-        **vars(reading),
+        **{**vars(reading), "fetch": fetch},
         channel=channel,
         max_offsets=max_offsets,
         max_bytes=max_bytes,
@@ -208,25 +100,27 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
 def _parse_channel(options: OptionReader) -> str:
     channel = options.text("channel")
     if not channel:
-        raise OptionError("channel", "missing: a query is a channel, and its name says which")
+        raise options.error("channel", "missing: a query is a channel, and its name says which")
     if not is_valid_name(channel):
-        raise OptionError("channel", f"{channel!r} cannot be the name of a channel")
+        raise options.error("channel", f"{channel!r} cannot be the name of a channel")
     if is_ephemeral(channel):
-        raise OptionError("channel", f"{channel!r} is ephemeral, and a query must find its place again")
+        raise options.error("channel", f"{channel!r} is ephemeral, and a query must find its place again")
     return channel
 
 
 @dataclass(frozen=True)
 class BatchOptions(ReadOptions):
-    ending: Bound = Bound(LATEST)
+    ending: Bound = field(default_factory=lambda: Bound(LATEST))
+    push_filters: bool = False
 
 
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     options = OptionReader(given, BATCH_NAMES)
     reading = _parse_read_options(options, EARLIEST)
-    if reading.starting.word == LATEST and reading.starting.time_ms is None:
-        raise OptionError("startingOffsets", "a batch that begins at latest has nothing to read")
+    if reading.starting.word == LATEST:
+        raise options.error("startingOffsets", "a batch that begins at latest has nothing to read")
     ending = parse_bound(options, "ending", LATEST)
-    if ending.word == EARLIEST and ending.time_ms is None:
-        raise OptionError("endingOffsets", "a batch that ends at earliest has nothing to read")
-    return BatchOptions(**vars(reading), ending=ending)
+    if ending.word == EARLIEST:
+        raise options.error("endingOffsets", "a batch that ends at earliest has nothing to read")
+    push_filters = options.boolean("filterPushdown", False)
+    return BatchOptions(**vars(reading), ending=ending, push_filters=push_filters)

@@ -16,9 +16,18 @@ from typing import Any
 from ..errors import RequestRefused, Unreachable
 from ..http import fetch_json
 from ..parallel import MAX_THREADS
+from .bounds import EARLIEST
 from .channel_lease import ChannelLease
 from .directory import Directory, Node
-from .logs import LogKey, LogRange, ask_log_range, present, try_log_ranges
+from .logs import (
+    LogKey,
+    LogRange,
+    ask_log_range,
+    present,
+    reading_through,
+    try_log_ranges,
+    warn_of_gone_beginning,
+)
 from .offsets import LogPosition, Offset
 from .options import StreamOptions
 
@@ -55,7 +64,16 @@ class QueryChannel:
         query = {"topic": log.topic, "channel": self._name, "epoch": log.epoch, **begin}
         created = fetch_json(log.node.url, self._access, "/channel/create", query, "POST")
         self.note(log)
-        return LogPosition(log.epoch, log.node.name, int(created["position"]))
+        if created.get("created"):
+            self._warn_of_gone_beginning(log, begin)
+        return LogPosition(
+            log.epoch, log.node.name, int(created["position"]), self._name, int(created.get("moves", 0))
+        )
+
+    @staticmethod
+    def _warn_of_gone_beginning(log: LogRange, begin: dict[str, object]) -> None:
+        if begin.get("from") == EARLIEST:
+            warn_of_gone_beginning(log)
 
     def commit(self, offset: Offset) -> None:
         """Move the cursors to an offset. A fault is logged: the next commit makes up for it."""
@@ -66,7 +84,13 @@ class QueryChannel:
 
     def _commit(self, key: LogKey, node: Node, place: LogPosition) -> None:
         query = {"topic": key[0], "channel": self._name, "to": place.position, "epoch": place.epoch}
-        fetch_json(node.url, self._access, "/channel/commit", query, "POST")
+        if place.channel == self._name:
+            query["moves"] = place.moves
+        try:
+            fetch_json(node.url, self._access, "/channel/commit", query, "POST")
+        except RequestRefused as error:
+            if error.message != "CHANNEL_MOVED":  # the next offset follows the channel
+                raise
 
     # ---- where the logs are
 
@@ -109,7 +133,7 @@ class QueryChannel:
             if node is None:
                 continue
             try:
-                return ask_log_range(node, self._access, key[0], **query)
+                return ask_log_range(node, self._access, key[0], **reading_through(self._name), **query)
             except Unreachable:
                 self._nodes.pop(key)
             except RequestRefused as error:
@@ -188,7 +212,10 @@ class QueryChannel:
                 self._lease.hold(key[0], node)
                 query["epoch"] = place.epoch
                 if self._options.eager:
-                    query |= {"channel": self._name, "commit": place.position}
+                    query["commit"] = place.position
+                    if place.channel == self._name:
+                        query["moves"] = place.moves  # a channel that was moved meanwhile stays where it is
+        query |= {"channel": self._name} if place is not None else reading_through(self._name)
         try:
             return ask_log_range(node, self._access, key[0], wait, **query)
         except RequestRefused as error:
@@ -196,7 +223,7 @@ class QueryChannel:
                 self._restore(key, node, place)
             elif error.message not in ("EPOCH_CHANGED", "POSITION_NOT_REACHED"):
                 raise
-        return ask_log_range(node, self._access, key[0])
+        return ask_log_range(node, self._access, key[0], **reading_through(self._name))
 
     def _restore(self, key: LogKey, node: Node, place: LogPosition) -> None:
         """Create the channel again after a user has deleted it, at the query's position if the log has it."""
@@ -214,4 +241,6 @@ class QueryChannel:
 
 def _has_news(log: LogRange, since: Offset) -> bool:
     place = since.get(log.key)
-    return place is None or place.epoch != log.epoch or place.position != log.next
+    if place is None or place.epoch != log.epoch or place.position != log.next:
+        return True
+    return log.moves > place.moves

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ class SpoolStream:
                 "stagingDirectory",
                 "missing: without a log to read, messages must be kept somewhere until Spark has them",
             )
-        if options.starting.time_ms is not None or options.starting.positions is not None:
+        if not options.starting.is_word:
             raise OptionError(
-                "startingOffsets", "an nsqd has no log to read, so it begins where its channel is"
+                options.starting.option, "an nsqd has no log to read, so it begins where its channel is"
             )
         self._options = options
         self._directory = directory
@@ -199,7 +199,9 @@ def _parse_offset(document: dict[str, Any]) -> int:
     return int(document[_OFFSET_KEY])
 
 
-def read_spool(partition: SpoolPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_spool(
+    partition: SpoolPartition, schema: StructType, columns: Collection[str]
+) -> Iterator[pa.RecordBatch]:
     """The rows of a partition. Raises DataLost if a file is gone."""
     for file in partition.files:
         try:
@@ -210,4 +212,4 @@ def read_spool(partition: SpoolPartition, schema: StructType) -> Iterator[pa.Rec
                 f"but {file.path} is gone"
             ) from None
         low, high = max(partition.start, file.first), min(partition.end, file.end)
-        yield Decoder(schema, topic, nsqd).decode(batch, low, high - low)
+        yield Decoder(schema, topic, nsqd, columns).decode(batch, low, high - low)
