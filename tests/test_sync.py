@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -145,3 +151,133 @@ def test_a_forked_child_gets_a_loop_of_its_own(nsqd: Nsqd) -> None:
 
 def test_it_is_found_by_its_name() -> None:
     assert nsquark.sync is sync
+
+
+# ---- run
+
+WORKER = """
+import logging
+import sys
+from nsquark import sync
+
+logging.basicConfig(level=logging.INFO)
+
+def handle(message):
+    print("got", message.body.decode(), flush=True)
+    sys.stdin.readline()
+    print("done", flush=True)
+
+sync.Consumer("t", "ch", nsqd=sys.argv[1]).run(handle)
+print("ended", flush=True)
+"""
+
+
+@contextmanager
+def worker(nsqd: Nsqd) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", WORKER, nsqd.tcp_address]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def counts(nsqd: Nsqd) -> tuple[int, int]:
+    """How many messages of channel ch wait, and how many are in flight."""
+    stats = asyncio.run(nsquark.NsqdHttp(nsqd.http_address).stats(topic="t"))
+    (channel,) = stats["topics"][0]["channels"]
+    return channel["depth"], channel["in_flight_count"]
+
+
+def wait_for_closing(process: subprocess.Popen[str], signal_name: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if f"{signal_name}: closing the consumer" in line:
+            return
+    raise AssertionError(f"the process ended without a word about {signal_name}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_handler_finish(nsqd: Nsqd, number: signal.Signals) -> None:
+    with sync.Producer(nsqd.tcp_address) as producer:
+        producer.publish_many("t", [b"one", b"two"])
+    with worker(nsqd) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "got one\n"
+        process.send_signal(number)
+        wait_for_closing(process, number.name)  # else the handler may end before the signal comes
+        process.stdin.write("\n")
+        assert process.stdout.read() == "done\nended\n"
+        assert process.wait(20) == 0
+    assert counts(nsqd) == (1, 0)
+
+
+def test_a_second_signal_waits_for_no_handler(nsqd: Nsqd) -> None:
+    with sync.Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"one")
+    with worker(nsqd) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "got one\n"
+        process.send_signal(signal.SIGTERM)
+        wait_for_closing(process, "SIGTERM")  # two signals that come at once would count as one
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "ended\n"
+        assert process.wait(20) == 0
+    assert counts(nsqd) == (1, 0)
+
+
+def test_run_calls_the_handler_in_threads(nsqd: Nsqd) -> None:
+    with sync.Producer(nsqd.tcp_address) as producer:
+        producer.publish_many("t", [b"x"] * 9)
+    together, lock = threading.Barrier(3), threading.Lock()
+    threads: set[int] = set()
+    seen = 0
+
+    def handle(message: nsquark.Message) -> None:
+        nonlocal seen
+        together.wait(20)
+        with lock:
+            threads.add(threading.get_ident())
+            seen += 1
+            if seen == 9:
+                closing.start()
+
+    with sync.Consumer("t", "ch", nsqd=nsqd.tcp_address) as consumer:
+        closing = threading.Thread(target=consumer.close)
+        consumer.run(handle, concurrency=3, touch_every=10.0)
+        closing.join(20)
+        assert consumer.stats().finished == 9
+    assert len(threads) == 3
+
+
+def test_a_handler_that_raises_has_its_message_requeued(nsqd: Nsqd) -> None:
+    with sync.Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"x")
+    attempts: list[int] = []
+
+    def handle(message: nsquark.Message) -> None:
+        attempts.append(message.attempts)
+        if len(attempts) == 1:
+            raise StopIteration
+        if len(attempts) == 2:
+            raise SystemExit
+        if len(attempts) == 3:
+            raise sync.Requeue(0.0)
+        closing.start()
+
+    settings = Config(backoff=None, default_requeue_delay=0.0)
+    consumer = sync.Consumer("t", "ch", nsqd=nsqd.tcp_address, config=settings)
+    closing = threading.Thread(target=consumer.close)
+    running = threading.Thread(target=consumer.run, args=(handle,))  # no main thread, no signals
+    running.start()
+    running.join(20)
+    closing.join(20)
+    assert attempts == [1, 2, 3, 4]

@@ -8,22 +8,28 @@ before the fork belong to the parent: make new ones in the child.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
+import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from nsquark import client
 from nsquark.client.addresses import Addresses
 from nsquark.client.config import DEFAULT_CONFIG, Config
+from nsquark.client.consumer.handler_threads import HandlerThreads, PlainHandler
 from nsquark.client.events import ConsumerStats, Drained, Event
 from nsquark.client.message import Discard, Message, Requeue
 from nsquark.client.producer import Body, Mode
 from nsquark.errors import UsageError
 
 __all__ = ["Consumer", "Discard", "Message", "Producer", "Requeue"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _AT_ONCE = 64  # messages fetched from the loop's thread in one go
@@ -33,7 +39,7 @@ class _LoopThread:
     """An event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self) -> asyncio.AbstractEventLoop:
@@ -74,10 +80,17 @@ class _ProcessBound:
         self._pid = os.getpid()
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        self._check_process(coroutine)
+        return _loop.call(coroutine)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        self._check_process(coroutine)
+        return _loop.submit(coroutine)
+
+    def _check_process(self, coroutine: Coroutine[Any, Any, T]) -> None:
         if os.getpid() != self._pid:
             coroutine.close()
             raise UsageError("made before a fork: make a new one in the child")
-        return _loop.call(coroutine)
 
 
 class Producer(_ProcessBound):
@@ -149,6 +162,10 @@ class Consumer(_ProcessBound):
                 with message:
                     handle(message.body)
 
+    Or hand it a handler, which is called until the process gets SIGTERM or SIGINT:
+
+        Consumer("clicks", "audit", lookupd="127.0.0.1:4161").run(handler, concurrency=10)
+
     `on_give_up` is a plain function here, called in the thread of the event loop: it should be quick.
     """
 
@@ -181,9 +198,11 @@ class Consumer(_ProcessBound):
             on_event=on_event,
         )
         self._iterating = 0
+        self._started = False
 
     def start(self) -> None:
         self._call(self._consumer.start())
+        self._started = True
 
     def close(self, timeout: float = 30.0) -> Drained:
         return self._call(self._consumer.close(timeout))
@@ -221,6 +240,41 @@ class Consumer(_ProcessBound):
         finally:
             self._call(stream.aclose())
 
+    def run(
+        self,
+        handler: PlainHandler,
+        *,
+        concurrency: int = 1,
+        touch_every: float | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        """Call `handler` with each message, in `concurrency` threads, until the consumer is closed.
+
+        A consumer that was not started is started. When the handler returns, the message is finished; when it
+        raises, the message is requeued, as in `nsquark.Consumer.run`.
+
+        In the main thread, SIGTERM and SIGINT close the consumer: no more messages are taken, and those that
+        were taken have `timeout` seconds to be answered. A second signal requeues them at once. Messages
+        whose handlers have not returned by then are requeued, and the handlers are not waited for.
+        """
+        if concurrency < 1:
+            raise UsageError(f"a concurrency of {concurrency!r}")
+        if not self._started:
+            self.start()
+        threads = HandlerThreads(handler, concurrency)
+        try:
+            working = self._submit(
+                self._consumer.run(threads, concurrency=concurrency, touch_every=touch_every)
+            )
+            with _on_stop_signals(lambda: self._submit(self._consumer.close(timeout))):
+                working.result()
+                self.close()  # waits for the close that ended the work
+        except BaseException:
+            self.close(0.0)
+            raise
+        finally:
+            threads.stop()
+
     def set_max_in_flight(self, n: int) -> None:
         self._call(_run(self._consumer.set_max_in_flight, n))
 
@@ -232,6 +286,25 @@ class Consumer(_ProcessBound):
 
     def stats(self) -> ConsumerStats:
         return self._call(_run(self._consumer.stats))
+
+
+@contextlib.contextmanager
+def _on_stop_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` at each SIGTERM and SIGINT, if this is the main thread, the only one to get signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stopping(number: int, frame: FrameType | None) -> None:
+        stop()  # first: what comes after the line must find the consumer closing
+        logger.info("%s: closing the consumer", signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stopping) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 async def _next(stream: AsyncGenerator[T, None]) -> T | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pydoc
 import ssl
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -99,7 +101,7 @@ def test_the_default_context_verifies_and_is_not_old() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "given",
     [
         {"max_in_flight": -1},
         {"read_timeout": 0.01},
@@ -107,11 +109,47 @@ def test_the_default_context_verifies_and_is_not_old() -> None:
         {"lookupd_poll_jitter": 1.5},
         {"compression": "zip"},
         {"deflate_level": 0},
+        {"heartbeat_interval": 0.5},
+        {"heartbeat_interval": 0},
+        {"heartbeat_interval": -2},
+        {"heartbeat_interval": None},
+        {"heartbeat_interval": "30s"},
+        {"heartbeat_interval": float("nan")},
+        {"msg_timeout": 0.5},
+        {"msg_timeout": -1},
+        {"msg_timeout": float("inf")},
+        {"msg_timeout": "1m"},
+        {"output_buffer_size": 63},
+        {"output_buffer_timeout": -2},
+        {"max_in_flight": True},
     ],
 )
-def test_fields_are_checked(fields: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        Config(**fields)
+def test_fields_are_checked(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(given))):
+        Config(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"heartbeat_interval": -1},
+        {"heartbeat_interval": 1},
+        {"msg_timeout": None},
+        {"msg_timeout": 0},
+        {"msg_timeout": 1.0},
+        {"output_buffer_size": -1},
+        {"output_buffer_timeout": -1},
+        {"max_in_flight": None},
+    ],
+)
+def test_what_nsqd_takes_is_taken(given: dict[str, Any]) -> None:
+    Config(**given).identify()
+
+
+def test_help_shows_every_field() -> None:
+    shown = pydoc.render_doc(Config, renderer=pydoc.plaintext)
+    for field in fields(Config):
+        assert f"- `{field.name}`: " in shown, field.name
 
 
 def test_reconnecting_takes_longer_each_time_up_to_a_cap() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from nsquark.client import NsqdHttp, NsqlookupdHttp
+from nsquark.client import Config, Consumer, NsqdHttp, NsqlookupdHttp
 from nsquark.errors import UsageError
 from nsquark.http.client_protocol import BadStatus
-from tests.daemon import Nsqd
+from tests.daemon import Nsqd, until
 
 pytestmark = pytest.mark.usefixtures("tidy")
 TLS = Path(__file__).parent / "tls"
@@ -110,3 +111,61 @@ async def test_an_nsqlookupd_of_old_wraps_its_answers() -> None:
 def test_a_wrong_address_is_refused() -> None:
     with pytest.raises(UsageError):
         NsqdHttp("ftp://somewhere")
+
+
+# ---- the log, and dead letters
+
+
+async def test_the_log_of_an_nsqd(nsqd: Nsqd) -> None:
+    http = NsqdHttp(nsqd.http_address)
+    await http.create_topic("t")
+    await http.create_channel("t", "ch")
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    await http.publish_many("t", [b"a", b"b", b"\xff\x00"])
+    log = await http.range("t", at=before, channel="ch", commit=1)
+    assert (log["first"], log["next"], log["position"]) == (0, 3, 0)
+    assert log["channel"]["position"] == 1
+    assert (await http.range("t", wait=0.05, epoch=log["epoch"]))["next"] == 3
+    assert (await http.range("t", wait=60.0, start=0))["next"] == 3
+
+    assert (await http.commit("t", "ch", 2, epoch=log["epoch"]))["position"] == 2
+    assert [each["body"] for each in await http.peek("t", "ch")] == [b"\xff\x00"]
+    for to, position in (("earliest", 0), ("latest", 3), (1, 1), (before, 0)):
+        assert (await http.seek("t", "ch", to))["position"] == position  # type: ignore[arg-type]
+    with pytest.raises(BadStatus, match="POSITION_NOT_REACHED"):
+        await http.seek("t", "ch", 4)
+    with pytest.raises(BadStatus, match="EPOCH_CHANGED"):
+        await http.seek("t", "ch", "latest", epoch="0" * 16)
+
+    assert [each["body"] for each in await http.peek("t", start=1, limit=1)] == [b"b"]
+    assert [each["position"] for each in await http.peek("t", limit=2, max_bytes=1000)] == [1, 2]
+    assert await http.peek("t", "ch", state="in_flight") == []
+    with pytest.raises(UsageError, match="state"):
+        await http.peek("t", state="ready")
+    with pytest.raises(UsageError, match="start"):
+        await http.peek("t", "ch", start=0)
+
+
+async def test_dead_letters_of_an_nsqd(nsqd: Nsqd) -> None:
+    http = NsqdHttp(nsqd.http_address)
+    await http.create_topic("t")
+    await http.create_channel("t", "ch")
+    assert await http.max_attempts("t", "ch", 1) == 1
+    await http.publish("t", b"x")
+    settings = Config(backoff=None, max_attempts=0)
+    async with Consumer("t", "ch", nsqd=nsqd.tcp_address, config=settings) as consumer:
+        (await anext(consumer)).requeue(0.0)
+        await until(lambda: _dead(http))
+        assert await http.max_attempts("t", "ch", None) == 0
+        redelivered = await http.redeliver("t", "ch", limit=5)
+        assert redelivered == {"dead_topic": "t.ch.dead", "redelivered": 1, "skipped": 0}
+        message = await anext(consumer)
+        assert (message.body, message.attempts) == (b"x", 1)
+        message.finish()
+    with pytest.raises(BadStatus, match="DEAD_LETTER_NOT_FOUND"):
+        await http.redeliver("t", "ch", id=7)
+
+
+async def _dead(http: NsqdHttp) -> bool:
+    stats = await http.stats(topic="t.ch.dead")
+    return any(each["depth"] for topic in stats["topics"] for each in topic["channels"])

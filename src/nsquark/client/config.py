@@ -50,53 +50,112 @@ class Reconnect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All options of a `Producer` or `Consumer`. Immutable: a change is a `dataclasses.replace`."""
+    """All options of a `Producer` or `Consumer`. Immutable: a change is a `dataclasses.replace`.
 
-    # the connection
+    The connection:
+
+    - `dial_timeout`: seconds for a TCP connection to come about; 0 waits as long as the system does.
+    - `read_timeout`: seconds without a byte from nsqd, heartbeats included, after which it counts as gone.
+    - `write_timeout`: seconds in which nsqd must take what is sent, or the connection is given up.
+    - `local_addr`: the address to connect from, `host` or `host:port`; None lets the system choose.
+    - `reconnect`: the delays before a lost nsqd is dialled again, a `Reconnect`.
+
+    What IDENTIFY tells nsqd:
+
+    - `client_id`: the name of this client in nsqd's statistics; None is the first label of the host name.
+    - `hostname`: the host in nsqd's statistics; None asks the system.
+    - `user_agent`: the program in nsqd's statistics.
+    - `heartbeat_interval`: seconds between nsqd's heartbeats, 1 or more and at most `read_timeout`. A
+      producer may turn them off with -1.
+    - `sample_rate`: the percentage of messages that nsqd delivers on this connection; 0 delivers all.
+    - `msg_timeout`: seconds, 1 or more, after which nsqd delivers an unanswered message again; None is what
+      nsqd has as `--msg-timeout`.
+    - `output_buffer_size`: bytes that nsqd may collect before it sends; -1 turns collecting off.
+    - `output_buffer_timeout`: seconds that nsqd may collect for; -1 turns the limit off.
+
+    Features:
+
+    - `tls`: False, True (the system's roots, TLS 1.2 or newer), or an `ssl.SSLContext`.
+    - `tls_required`: whether an nsqd that does not grant TLS is an error; otherwise it gets plain text.
+    - `compression`: `"snappy"`, `"deflate"` or None.
+    - `deflate_level`: 1 (fast) to 9 (small).
+    - `auth_secret`: the secret for nsqds that want AUTH.
+
+    Consuming:
+
+    - `max_in_flight`: how many messages are taken and unanswered at once, over all nsqds together. None is
+      the concurrency of `Consumer.run`, and 1 without `run`.
+    - `max_attempts`: a message that was delivered more often is given up; 0 never gives up.
+    - `default_requeue_delay`: seconds of a requeue that does not say how long, times the attempts so far.
+    - `max_requeue_delay`: the most seconds that this product may be.
+    - `backoff`: how the consumer slows down when handlers fail: `Exponential`, `FullJitter`, or None.
+    - `low_rdy_idle_timeout`: with fewer places than nsqds, an nsqd without messages loses its place after
+      this many seconds.
+    - `low_rdy_timeout`: and an nsqd with messages after this many.
+    - `rdy_redistribute_interval`: seconds between two looks at who has the places.
+
+    Discovery:
+
+    - `lookupd_poll_interval`: seconds between two questions to the nsqlookupds. As long as none has listed
+      an nsqd, they are asked sooner: after 1, 2, 4, … seconds.
+    - `lookupd_poll_jitter`: the share of the interval that is added by chance to the first one, and a tenth
+      of it to later ones.
+    - `lookupd_poll_timeout`: seconds for an nsqlookupd to answer; 0 waits for ever.
+    - `lookupd_authorization`: whether nsqlookupds get `auth_secret`, as a bearer token.
+    - `drop_missing_after`: leave an nsqd that this many polls in a row did not list; None never does.
+
+    Publishing:
+
+    - `max_msg_size`: the longest body in bytes, if it should be less than nsqd's `--max-msg-size`. nsquark's
+      nsqd tells its limit. An nsqd that does not tell closes the connection over a longer body, so set this
+      to its limit.
+    - `max_body_size`: the largest MPUB in bytes, likewise for nsqd's `--max-body-size`. Lists are split at
+      5 MiB when nsqd does not tell.
+    """
+
     dial_timeout: float = 1.0
     read_timeout: float = 60.0
     write_timeout: float = 1.0
-    local_addr: str | None = None  # a source address to bind: host, or host:port
+    local_addr: str | None = None
     reconnect: Reconnect = Reconnect()
-    # the document of IDENTIFY
-    client_id: str | None = None  # None: the first label of the host name
+    client_id: str | None = None
     hostname: str | None = None
     user_agent: str = LIBRARY
     heartbeat_interval: float = 30.0
     sample_rate: int = 0
-    msg_timeout: float | None = None  # None: the server's
+    msg_timeout: float | None = None
     output_buffer_size: int = 16384
     output_buffer_timeout: float = 0.25
-    # features
-    tls: ssl.SSLContext | bool = False  # True: the system's roots, TLS 1.2 or newer
-    tls_required: bool = True  # a server that does not grant TLS is an error; False: plain text then
+    tls: ssl.SSLContext | bool = False
+    tls_required: bool = True
     compression: Literal["snappy", "deflate"] | None = None
     deflate_level: int = 6
     auth_secret: str | None = field(default=None, repr=False)
-    # consuming
-    max_in_flight: int = 1
-    max_attempts: int = 5  # 0: no limit
+    max_in_flight: int | None = None
+    max_attempts: int = 5
     default_requeue_delay: float = 90.0
     max_requeue_delay: float = 900.0
     backoff: Backoff | None = field(default_factory=Exponential)
     low_rdy_idle_timeout: float = 10.0
     low_rdy_timeout: float = 30.0
     rdy_redistribute_interval: float = 5.0
-    # discovery
     lookupd_poll_interval: float = 60.0
     lookupd_poll_jitter: float = 0.3
     lookupd_poll_timeout: float = 60.0
-    lookupd_authorization: bool = True  # send auth_secret to nsqlookupd, as a bearer token
-    drop_missing_after: int | None = None  # leave an nsqd that this many polls in a row did not list
-    # publishing: nsqd's --max-msg-size and --max-body-size, checked before a byte is sent
-    max_msg_size: int = 1 << 20
-    max_body_size: int = 5 << 20
+    lookupd_authorization: bool = True
+    drop_missing_after: int | None = None
+    max_msg_size: int | None = None
+    max_body_size: int | None = None
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
+        for name in _RANGES:
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise UsageError(f"{name} {value!r} is not within {low} and {high}")
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            try:
+                _check_range(name, value)
+            except ValueError as error:
+                raise UsageError(f"{name} {value!r} is {error}") from None
         if self.heartbeat_interval > self.read_timeout:
             raise UsageError(
                 f"heartbeat_interval {self.heartbeat_interval!r} is longer than"
@@ -153,13 +212,39 @@ class Config:
         return self.tls or None
 
 
+def check_option(option: str) -> None:
+    """Raise UsageError if `name,value` names no option, cannot be read or is out of range by itself."""
+    name, comma, value = option.partition(",")
+    _Options().set(name, value if comma else None)
+
+
 def milliseconds(duration: float) -> int:
     """Whole milliseconds, as on the wire. -1, which turns an option off, stays -1."""
     # 0.29 s is 289.99… ms in floats and should be 290
     return -1 if duration == -1 else math.floor(duration * 1000 + 1e-6)
 
 
+def _check_range(name: str, value: Any) -> None:
+    """Raise ValueError unless the value is a number that the option takes."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("no number")
+    low, high = _RANGES[name]
+    if value in _SPECIAL.get(name, ()) or low <= value <= high:
+        return
+    special = "".join(f", and not {each}" for each in _SPECIAL.get(name, ()))
+    raise ValueError(f"not within {low} and {high}{special}")
+
+
 _FOREVER = math.inf
+_INT32 = (1 << 31) - 1
+# Values outside the range that turn the option off, or ask for the default of nsqd.
+_SPECIAL: dict[str, tuple[int, ...]] = {
+    "heartbeat_interval": (-1,),
+    "msg_timeout": (0,),
+    "output_buffer_size": (-1, 0),
+    "output_buffer_timeout": (-1, 0),
+}
+_MAY_BE_NONE = {"msg_timeout", "max_in_flight", "drop_missing_after", "max_msg_size", "max_body_size"}
 _RANGES: dict[str, tuple[float, float]] = {
     "dial_timeout": (0, _FOREVER),
     "read_timeout": (0.1, 300),
@@ -173,17 +258,23 @@ _RANGES: dict[str, tuple[float, float]] = {
     "low_rdy_idle_timeout": (1, 300),
     "low_rdy_timeout": (1, 300),
     "rdy_redistribute_interval": (0.001, 5),
-    "heartbeat_interval": (-1, 300),
+    "heartbeat_interval": (1, 300),
     "sample_rate": (0, 99),
     "deflate_level": (1, 9),
-    "max_in_flight": (0, 1 << 31),
-    "msg_timeout": (0, _FOREVER),
+    "max_in_flight": (0, _INT32),
+    "msg_timeout": (1, _INT32 / 1000),
+    "output_buffer_size": (64, _INT32),
+    "output_buffer_timeout": (0.001, _INT32 / 1000),
     "drop_missing_after": (1, _FOREVER),
     "max_msg_size": (1, 1 << 30),
     "max_body_size": (1, 1 << 30),
 }
 
 DEFAULT_CONFIG = Config()
+
+# nsqd's own defaults, for an nsqd that does not tell its limits.
+DEFAULT_MAX_MSG_SIZE = 1 << 20
+DEFAULT_MAX_BODY_SIZE = 5 << 20
 
 # How each option is read. Some are fields of Config, the rest is put together in `_Options.config`.
 _DURATIONS = {
@@ -192,7 +283,10 @@ _DURATIONS = {
     "rdy_redistribute_interval", "heartbeat_interval", "output_buffer_timeout", "msg_timeout",
     "max_backoff_duration", "backoff_multiplier",
 }  # fmt: skip
-_INTEGERS = {"max_attempts", "sample_rate", "deflate_level", "output_buffer_size", "max_in_flight"}
+_INTEGERS = {
+    "max_attempts", "sample_rate", "deflate_level", "output_buffer_size", "max_in_flight",
+    "max_msg_size", "max_body_size",
+}  # fmt: skip
 _BOOLEANS = {"tls_v1", "deflate", "snappy", "tls_insecure_skip_verify", "skip_lookupd_authorization"}
 _FLOATS = {"lookupd_poll_jitter"}
 _STRINGS = {
@@ -212,9 +306,7 @@ class _Options:
         try:
             value = _parse(name, text)
             if name in _RANGES:
-                low, high = _RANGES[name]
-                if not low <= value <= high:
-                    raise ValueError(f"not within {low} and {high}")
+                _check_range(name, value)
         except ValueError as error:
             raise UsageError(f"option {name}: {error}") from None
         self.values[name] = value

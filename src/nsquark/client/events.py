@@ -73,8 +73,22 @@ class DiscoveryFailed:
     error: Exception
 
 
+@dataclass(frozen=True, slots=True)
+class NothingListed:
+    """The nsqlookupds know no nsqd that has the topic. This comes once, before the first nsqd is found."""
+
+    topic: str
+
+
 Event = (
-    Connected | ConnectionRefused | Disconnected | BackoffChanged | GaveUp | AnswerExpired | DiscoveryFailed
+    Connected
+    | ConnectionRefused
+    | Disconnected
+    | BackoffChanged
+    | GaveUp
+    | AnswerExpired
+    | DiscoveryFailed
+    | NothingListed
 )
 EventHook = Callable[[Event], None]
 
@@ -101,7 +115,7 @@ class ConsumerStats:
     """A snapshot of a consumer."""
 
     received: int
-    finished: int
+    finished: int  # without those that nsqd refused; so are the next two
     requeued: int
     touched: int
     discarded: int

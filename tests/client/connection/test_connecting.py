@@ -12,6 +12,7 @@ from nsquark.client.config import Reconnect
 from nsquark.errors import AuthFailed, BadBody, ConnectFailed
 from nsquark.wire.compression import Deflate
 from tests.client.scripted import IDENTIFIED, RESPONSE, Peer, ScriptedNsqd, client_context, frame, grant
+from tests.daemon import Nsqd, Nsqlookupd
 
 pytestmark = pytest.mark.usefixtures("tidy")
 
@@ -85,7 +86,7 @@ async def test_an_error_instead_of_the_answer_is_told() -> None:
     async with ScriptedNsqd() as nsqd:
         text = b"E_BAD_BODY IDENTIFY heartbeat interval (100) is invalid"
         nsqd.handlers["IDENTIFY"] = lambda peer: peer.fail(text)
-        error = await refusal(nsqd, Config(heartbeat_interval=0.1))
+        error = await refusal(nsqd, Config(heartbeat_interval=1.0))
         assert text.decode() in str(error)
         assert isinstance(error.__cause__, BadBody)
         assert error.permanent
@@ -119,7 +120,7 @@ async def test_the_wrong_thing_inside_a_layer_is_refused() -> None:
 async def test_a_handshake_does_not_take_for_ever() -> None:
     async with ScriptedNsqd() as nsqd:
         nsqd.handlers["IDENTIFY"] = lambda peer: None
-        config = Config(dial_timeout=0.1, read_timeout=0.1, heartbeat_interval=0.1)
+        config = Config(dial_timeout=0.1, read_timeout=1.0, heartbeat_interval=1.0)
         error = await refusal(nsqd, config)
         assert not error.permanent
 
@@ -202,3 +203,18 @@ async def test_a_connection_that_is_cut_in_the_handshake_is_tried_again() -> Non
         async with Producer(nsqd.address, config=config) as producer:
             await producer.publish("t", b"x")
         assert attempts == 3
+
+
+async def test_an_http_port_given_for_the_tcp_port_gets_a_hint(nsqd: Nsqd) -> None:
+    async with Producer(nsqd.http_address) as producer:
+        with pytest.raises(ConnectFailed, match=r"an HTTP server answers here; .* usually 4150") as caught:
+            await producer.publish("t", b"x")
+    assert caught.value.permanent
+    with pytest.raises(ConnectFailed, match="an HTTP server answers here"):
+        await Consumer("t", "ch", nsqd=nsqd.http_address, fail_fast=True).start()
+
+
+async def test_nsqlookupds_port_gets_a_hint_too() -> None:
+    with Nsqlookupd().start() as nsqlookupd:
+        with pytest.raises(ConnectFailed, match="nsqlookupd answers here"):
+            await Consumer("t", "ch", nsqd=nsqlookupd.tcp_address, fail_fast=True).start()

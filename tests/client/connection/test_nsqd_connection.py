@@ -43,7 +43,7 @@ async def test_noise_ends_the_connection() -> None:
 
 
 async def test_silence_ends_the_connection() -> None:
-    settings = config(read_timeout=0.2, heartbeat_interval=0.2)
+    settings = config(read_timeout=1.0, heartbeat_interval=1.0)
     async with ScriptedNsqd() as nsqd, Consumer("t", "ch", nsqd=nsqd.address, config=settings):
         await nsqd.peer()
         await nsqd.peer()

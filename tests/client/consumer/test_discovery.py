@@ -11,10 +11,10 @@ import pytest
 from nsquark.client import Config, Consumer
 from nsquark.client.config import Reconnect
 from nsquark.client.consumer.discovery import Discovery, lookup_url, parse_producers
-from nsquark.client.events import DiscoveryFailed, Event
+from nsquark.client.events import DiscoveryFailed, Event, NothingListed
 from nsquark.errors import ConnectFailed, ConnectionLost, UsageError
 from tests.client.scripted import ScriptedNsqd
-from tests.daemon import until
+from tests.daemon import Nsqd, Nsqlookupd, until
 
 pytestmark = pytest.mark.usefixtures("tidy")
 
@@ -254,3 +254,33 @@ async def test_an_nsqd_both_given_and_found_is_connected_to_once() -> None:
             await nsqd.peer()
             await until(lambda: len(lookupd.requests) > 4)
             assert len(nsqd.peers) == 2
+
+
+# ---- a topic that is not there yet
+
+
+async def test_a_topic_that_nobody_has_is_told_once_and_found_soon(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[Event] = []
+    settings = config(lookupd_poll_interval=300.0)
+    async with ScriptedNsqd() as nsqd, ScriptedLookupd() as lookupd:
+        consumer = Consumer("t", "ch", lookupd=lookupd.address, config=settings, on_event=events.append)
+        async with consumer:
+            await until(lambda: len(lookupd.requests) == 2)
+            lookupd.nsqds.append(nsqd)
+            await nsqd.peer()
+    assert [each for each in events if isinstance(each, NothingListed)] == [NothingListed("t")]
+    assert caplog.text.count(f"no nsqd has topic t yet, by nsqlookupd {lookupd.address}") == 1
+
+
+def test_the_first_polls_follow_quickly_until_something_is_found() -> None:
+    discovery = Discovery("a:1", "t", config(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0))
+    assert [discovery.period(polls, False) for polls in (1, 2, 3, 6, 7, 5000)] == [1, 2, 4, 32, 60, 60]
+    assert [discovery.period(polls, True) for polls in (1, 2)] == [60, 60]
+    often = Discovery("a:1", "t", config(lookupd_poll_interval=0.05, lookupd_poll_jitter=0.0))
+    assert often.period(1, False) == 0.05
+
+
+async def test_the_tcp_port_of_an_nsqlookupd_gets_a_hint(nsqlookupd: Nsqlookupd, nsqd: Nsqd) -> None:
+    for address in (nsqlookupd.tcp_address, nsqd.tcp_address):
+        _, failed = await Discovery(address, "t", config()).poll()
+        assert "this is a TCP port of NSQ" in str(failed[address])

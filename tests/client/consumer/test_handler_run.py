@@ -138,3 +138,41 @@ async def test_cancelling_run_gives_back_without_backoff(nsqd: Nsqd, producer: P
             await running
         assert consumer.stats().requeued == 1
         assert consumer.stats().backoff_level == 0
+
+
+async def test_concurrency_alone_is_enough_to_run_so_many_at_once(nsqd: Nsqd, producer: Producer) -> None:
+    await producer.publish_many("t", [b"x"] * 10)
+    all_at_once = asyncio.Barrier(10)
+    done = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        await all_at_once.wait()
+        done.set()
+
+    async with Consumer("t", "ch", nsqd=nsqd.tcp_address) as consumer:
+        await run(consumer, handle, done, concurrency=10)
+        assert consumer.stats().max_in_flight == 10
+
+
+async def test_a_max_in_flight_that_is_said_holds_and_a_warning_tells(
+    nsqd: Nsqd, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await producer.publish("t", b"x")
+    done = asyncio.Event()
+    async with Consumer("t", "ch", nsqd=nsqd.tcp_address, config=config(2)) as consumer:
+        await run(consumer, lambda message: done.set(), done, concurrency=10)
+        assert consumer.stats().max_in_flight == 2
+    assert "max_in_flight is 2, so no more than 2 of 10 workers" in caplog.text
+
+
+async def test_a_pause_outlasts_the_start_of_a_run(nsqd: Nsqd) -> None:
+    async with Consumer("t", "ch", nsqd=nsqd.tcp_address) as consumer:
+        consumer.pause()
+        running = asyncio.create_task(consumer.run(lambda message: None, concurrency=3))
+        await asyncio.sleep(0)  # the run begins
+        await asyncio.sleep(0)
+        assert consumer.stats().max_in_flight == 0
+        consumer.resume()
+        assert consumer.stats().max_in_flight == 3
+        await consumer.close()
+        await running

@@ -109,3 +109,16 @@ async def test_messages_of_a_lost_connection_are_dropped() -> None:
     taken = queue.ready.popleft()
     queue.put_back([taken])
     assert here.requeued == [taken]
+
+
+async def test_messages_may_come_between_a_cancellation_and_its_arrival() -> None:
+    queue = MessageQueue()
+    task = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    task.cancel()
+    (message,) = messages(FakeSubscription(), 1)
+    queue.put([message])
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await queue.take() is message
+    message.answered = True

@@ -13,7 +13,7 @@ from nsquark.client.events import (
     Connected,
     Event,
 )
-from tests.client.consumer.consuming import config, depth_is, finished
+from tests.client.consumer.consuming import channel, config, depth_is, finished
 from tests.client.scripted import ScriptedNsqd
 from tests.daemon import PATIENCE, Nsqd, until
 
@@ -82,3 +82,26 @@ async def test_rdy_is_never_more_than_the_server_takes() -> None:
     modest = ScriptedNsqd({"max_rdy_count": 7})
     async with modest as nsqd, Consumer("t", "ch", nsqd=nsqd.address, config=config(100)):
         await (await nsqd.peer()).expect("RDY 7")
+
+
+async def test_a_fin_that_comes_too_late_is_not_finished_and_the_log_says_why(
+    nsqd: Nsqd, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await producer.publish("t", b"x")
+    settings = config(1, msg_timeout=1.0)
+    async with Consumer("t", "ch", nsqd=nsqd.tcp_address, config=settings) as consumer:
+        message = await anext(consumer)
+        consumer.pause()  # so that nsqd does not deliver it to this very consumer again
+        await until(lambda: timed_out(nsqd))
+        message.finish()
+        await until(lambda: consumer.stats().expired_answers)
+        assert (consumer.stats().finished, consumer.stats().received) == (0, 1)
+        consumer.resume()
+        (await anext(consumer)).finish()
+        assert consumer.stats().finished == 1
+    assert "E_FIN_FAILED" in caplog.text
+    assert "took longer than msg_timeout (1 s)" in caplog.text
+
+
+async def timed_out(nsqd: Nsqd) -> bool:
+    return bool((await channel(nsqd))["timeout_count"])

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from nsquark.client.events import ConnectionRefused, Event
-from nsquark.errors import (
-    PubFailed,
-)
+from nsquark.errors import ConnectFailed, PubFailed, PublishTimeout
 from tests.client.producer.publishing import bodies, producer_to
 from tests.client.scripted import Peer, ScriptedNsqd
 
@@ -74,3 +72,19 @@ async def test_mpub_goes_to_one_of_several() -> None:
             await producer.publish_many("t", [b"a", b"b"])
         packed = struct.pack(">I", 2) + b"".join(struct.pack(">I", 1) + body for body in (b"a", b"b"))
         assert [body for nsqd in (one, two) for peer in nsqd.peers for body in peer.bodies[1:]] == [packed]
+
+
+@pytest.mark.parametrize("nsqds", [1, 2])
+async def test_what_could_not_be_sent_in_time_says_why(nsqds: int) -> None:
+    gone = []
+    for _ in range(nsqds):
+        async with ScriptedNsqd() as nsqd:
+            gone.append(nsqd)
+    async with producer_to(*gone) as producer:
+        with pytest.raises(PublishTimeout, match=r"in time: .*Connection refused") as caught:
+            await producer.publish("t", b"x", timeout=1.0)
+    assert not caught.value.sent
+    assert all(nsqd.address in str(caught.value) for nsqd in gone)
+    cause = caught.value.__cause__
+    assert isinstance(cause, ConnectFailed)
+    assert isinstance(cause.__cause__, ConnectionRefusedError)

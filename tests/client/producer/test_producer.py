@@ -89,7 +89,7 @@ async def test_an_idle_producer_answers_heartbeats(nsqd: Nsqd) -> None:
     [
         (lambda p: p.publish("a b", b"x"), "topic 'a b'"),
         (lambda p: p.publish("t", b""), "0 bytes"),
-        (lambda p: p.publish("t", b"x" * (1 << 20) + b"x"), "1048577 bytes"),
+        (lambda p: p.publish("t", b"x" * 2001), "2001 bytes"),
         (lambda p: p.publish("t", "text"), "bytes, not str"),
         (lambda p: p.publish("t", b"x", delay=-1.5), "delay"),
         (lambda p: p.publish("t", b"x", delay=3600.1), "delay"),
@@ -99,7 +99,7 @@ async def test_an_idle_producer_answers_heartbeats(nsqd: Nsqd) -> None:
     ],
 )
 async def test_a_mistake_costs_no_byte(call: Any, reason: str) -> None:
-    async with ScriptedNsqd() as nsqd, producer_to(nsqd) as producer:
+    async with ScriptedNsqd() as nsqd, Producer(nsqd.address, config=Config(max_msg_size=2000)) as producer:
         with pytest.raises(UsageError, match=reason):
             await call(producer)
         assert not nsqd.peers

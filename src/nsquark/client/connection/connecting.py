@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from typing import TypeVar
 
-from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError
+from nsquark.errors import ConnectFailed, ConnectionLost, NotNsqd, ProtocolError
 from nsquark.wire import handshake as v2
 from nsquark.wire.message import Delivery
 
@@ -50,7 +51,7 @@ async def connect(address: str, config: Config, kind: type[M], receiver: Receive
         raise ConnectFailed(f"{address}: TLS: {error}", permanent=True) from error
     except (ConnectionLost, OSError) as error:
         connection.abort()
-        raise ConnectFailed(f"{address}: {error}") from error
+        raise ConnectFailed(f"{address}: {error}", permanent=isinstance(error, NotNsqd)) from error
     except BaseException:
         connection.abort()
         raise
@@ -70,11 +71,18 @@ async def _dial(address: str, config: Config, kind: type[M], receiver: Receiver[
     except TimeoutError:
         raise ConnectFailed(f"{address}: no connection within {config.dial_timeout} s") from None
     except OSError as error:
-        raise ConnectFailed(f"{address}: {error.strerror or error}") from None
+        raise ConnectFailed(f"{address}: {_reason(error)}") from error
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+def _reason(error: OSError) -> str:
+    """Why the dial failed. asyncio's own text of a refused connection does not say that it was refused."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 async def _shake_hands(connection: NsqdConnection[M], config: Config, context: ssl.SSLContext | None) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nsquark.errors import ConnectFailed, NsquarkError, ProtocolError
 
-from ..events import Connected, ConnectionRefused, DiscoveryFailed
+from ..events import Connected, ConnectionRefused, DiscoveryFailed, NothingListed
 from .discovery import Discovery
 from .subscription import Subscription
 from .subscriptions import Subscriptions
@@ -125,9 +125,11 @@ class Connector:
     # ---- discovery
 
     async def _discover(self, discovery: Discovery, tried: asyncio.Future[None]) -> None:
-        first = True
+        polls = 0
+        found = told = False
         while True:
             addresses, failed = await discovery.poll()
+            polls += 1
             for lookupd, error in failed.items():
                 logger.warning("nsqlookupd: %s", error)
                 self._subscriptions.counters.last_error = error
@@ -135,9 +137,20 @@ class Connector:
             all_failed = bool(failed) and len(failed) == len(discovery.urls)
             _settle(tried, ConnectFailed("; ".join(map(str, failed.values()))) if all_failed else None)
             if not all_failed:
+                if not addresses and not found and not told:
+                    told = True
+                    self._nothing_listed(discovery)
+                found = found or bool(addresses)
                 self._listed(addresses)
-            await discovery.wait(first)
-            first = False
+            await discovery.wait(polls, found)
+
+    def _nothing_listed(self, discovery: Discovery) -> None:
+        topic = self._subscriptions.topic
+        lookupds = ", ".join(discovery.urls.values())
+        logger.warning(
+            "no nsqd has topic %s yet, by nsqlookupd %s; the consumer goes on asking", topic, lookupds
+        )
+        self._subscriptions.emit(NothingListed(topic))
 
     def _listed(self, addresses: Sequence[str]) -> None:
         if self._filter is not None:

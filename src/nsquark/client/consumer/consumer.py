@@ -32,8 +32,8 @@ class Consumer:
     - `async for batch in consumer.batches(size, max_wait)`
     - `await consumer.run(handler, concurrency=…)`: returns when the consumer is closed.
 
-    At most `config.max_in_flight` messages are in flight at once. Constructing does no I/O and needs no event
-    loop.
+    At most `config.max_in_flight` messages are in flight at once: by default as many as `run` handles at a
+    time, and 1 without `run`. Constructing does no I/O and needs no event loop.
     """
 
     def __init__(
@@ -191,6 +191,9 @@ class Consumer:
     ) -> None:
         """Call `handler` with each message, `concurrency` at a time, until the consumer is closed.
 
+        If `config.max_in_flight` is lower than the concurrency, a warning is logged; if it is None, it
+        becomes the concurrency.
+
         When the handler returns, the message is finished. When it raises, the error is logged and the message
         is requeued with backoff; `Requeue` and `Discard` choose another answer. A handler that takes longer
         than `handler_timeout` is cancelled, which counts as a failure. Every `touch_every` seconds a TOUCH
@@ -210,8 +213,8 @@ class Consumer:
         self.set_max_in_flight(0)
 
     def resume(self) -> None:
-        """End a `pause`: `max_in_flight` is that of the config again."""
-        self.set_max_in_flight(self.config.max_in_flight)
+        """End a `pause`: `max_in_flight` is that of the config again, or the concurrency of `run`."""
+        self.set_max_in_flight(self._running.flow.usual_max_in_flight)
 
     @property
     def is_starved(self) -> bool:

@@ -21,6 +21,7 @@ from ..addresses import Addresses
 from ..config import Config
 
 _MAX_ANSWER = 64 << 20
+_FIRST_PERIOD = 1.0  # seconds
 
 
 def lookup_url(lookupd: str, topic: str) -> str:
@@ -116,15 +117,23 @@ class Discovery:
         """Poll at once instead of after the period. Several calls before the next poll count as one."""
         self._again.set()
 
-    async def wait(self, first: bool) -> None:
-        """Return when the next poll is due. Jitter lengthens the first period, and later ones a little."""
-        interval, jitter = self._config.lookupd_poll_interval, self._config.lookupd_poll_jitter
-        delay = interval * (1 + random.random() * jitter * (1.0 if first else 0.1))
+    async def wait(self, polls: int, found: bool) -> None:
+        """Return when the next poll is due, after `polls` of them; `found` if any has listed an nsqd."""
         try:
-            async with asyncio.timeout(delay):
+            async with asyncio.timeout(self.period(polls, found)):
                 await self._again.wait()
         except TimeoutError:
             pass
+
+    def period(self, polls: int, found: bool) -> float:
+        """Seconds until the next poll. Jitter lengthens the first period, and later ones a little.
+
+        Until an nsqd was found, the first periods are short: a topic often appears just after its consumer.
+        """
+        interval, jitter = self._config.lookupd_poll_interval, self._config.lookupd_poll_jitter
+        if not found:
+            interval = min(interval, _FIRST_PERIOD * 2.0 ** min(polls - 1, 20))
+        return interval * (1 + random.random() * jitter * (1.0 if polls == 1 else 0.1))
 
 
 def united(lists: Iterable[Iterable[str]]) -> list[str]:

@@ -27,13 +27,15 @@ class FlowControl:
         emit: Callable[[Event], None],
     ) -> None:
         """`name` is `topic/channel`, for the log."""
+        self.usual_max_in_flight = 1 if config.max_in_flight is None else config.max_in_flight
         self.backoff = BackoffState(config.backoff)
         self.sharing = RdySharing(
-            config.max_in_flight,
+            self.usual_max_in_flight,
             send_rdy,
             idle_timeout=config.low_rdy_idle_timeout,
             hold_timeout=config.low_rdy_timeout,
         )
+        self._may_grow = config.max_in_flight is None
         self._name = name
         self._emit = emit
         self._stopped = False
@@ -80,6 +82,24 @@ class FlowControl:
         if max_in_flight != self.sharing.max_in_flight:
             self.sharing.change(max_in_flight, self._loop.time())
             self._wait_for_settling()
+
+    def make_room(self, workers: int) -> None:
+        """Let as many messages be in flight as there are workers, unless the config says how many."""
+        usual = self.usual_max_in_flight
+        if workers <= usual:
+            return
+        if not self._may_grow:
+            logger.warning(
+                "%s: max_in_flight is %d, so no more than %d of %d workers have a message at a time",
+                self._name,
+                usual,
+                usual,
+                workers,
+            )
+            return
+        self.usual_max_in_flight = workers
+        if self.sharing.max_in_flight == usual:  # the caller has neither paused nor changed it
+            self.change_max_in_flight(workers)
 
     def _wait_for_settling(self) -> None:
         """Distribute again when a lowered RDY has settled, if a connection waits for its share."""

@@ -44,6 +44,7 @@ class HandlerRun:
         queue = self._queue
         workers = [asyncio.create_task(self._work(), name=f"worker {n}") for n in range(concurrency)]
         queue.workers.update(workers)
+        self._subscriptions.flow.make_room(len(queue.workers))
         try:
             await asyncio.wait(workers)
             for worker in workers:

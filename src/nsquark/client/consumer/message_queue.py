@@ -71,7 +71,7 @@ class MessageQueue:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._wake_up(1)  # another task takes the message that woke this one
-            else:
+            elif waiter in self._waiters:  # not if messages have come since the task was cancelled
                 self._waiters.remove(waiter)
             raise
 

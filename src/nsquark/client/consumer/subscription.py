@@ -11,7 +11,15 @@ import logging
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError, TouchFailed, UsageError
+from nsquark.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    FinFailed,
+    ProtocolError,
+    ReqFailed,
+    TouchFailed,
+    UsageError,
+)
 
 from ..backoff import Signal
 from ..config import milliseconds
@@ -99,10 +107,23 @@ class Subscription:
 
     def answer_failed(self, error: ProtocolError) -> None:
         words = error.description.split(b" ", 2)
-        if isinstance(error, TouchFailed) and len(words) > 1:
-            self._expired.add(words[1])
-        logger.warning("%s: %s", self.address, error)
-        self._counters.expired_answers += 1
+        counters = self._counters
+        if isinstance(error, FinFailed):
+            counters.finished -= 1
+        elif isinstance(error, ReqFailed):
+            counters.requeued -= 1
+        elif isinstance(error, TouchFailed):
+            counters.touched -= 1
+            if len(words) > 1:
+                self._expired.add(words[1])
+        logger.warning(
+            "%s: %s: probably it took longer than msg_timeout (%g s), and nsqd delivers the message again;"
+            " see Config.msg_timeout and touch_every",
+            self.address,
+            error,
+            self._msg_timeout,
+        )
+        counters.expired_answers += 1
         self._subscriptions.emit(AnswerExpired(self.address, error))
 
     def connection_lost(self, error: Exception | None) -> None:

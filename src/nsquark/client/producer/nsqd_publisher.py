@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from nsquark.errors import ConnectFailed, ConnectionLost, ProtocolError, PublishTimeout
+from nsquark.wire.identify import IdentifyResponse
 
 from ..config import Config
 from ..connection import NsqdConnection, connect
 from ..events import Connected, ConnectionRefused, Disconnected, Event
 from ..message import Message
+from .size_limits import SizeLimits
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +25,14 @@ class NsqdPublisher:
     def __init__(self, address: str, config: Config, emit: Callable[[Event], None]) -> None:
         self.address = address
         self.connection: NsqdConnection[Message] | None = None
+        self.limits = SizeLimits(config, IdentifyResponse())  # of the connection
         self._config = config
         self._emit = emit
         self._closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._attempt: asyncio.Future[None] | None = None  # done when the attempt to connect has ended
         self._lost: asyncio.Event = asyncio.Event()
-        self._failure: ConnectFailed | None = None  # of the last attempt
+        self.failure: ConnectFailed | None = None  # of the last attempt to connect
         self._deadlines: deque[tuple[float, asyncio.Future[bytes]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Future[None] | None = None
@@ -46,15 +49,15 @@ class NsqdPublisher:
             if self._closed:
                 raise ConnectFailed(f"{self.address}: the producer was closed", permanent=True)
             if self._connecting is None or self._connecting.done():
-                self._failure = None
+                self.failure = None
                 self._attempt = asyncio.get_running_loop().create_future()
                 self._connecting = asyncio.create_task(self._keep_connected(), name=f"nsqd {self.address}")
-            elif self._failure is not None and not patient:
-                raise ConnectFailed(str(self._failure))  # the task waits for its next attempt
+            elif self.failure is not None and not patient:
+                raise ConnectFailed(str(self.failure)) from self.failure  # the next attempt is not yet due
             assert self._attempt is not None
             await asyncio.shield(self._attempt)
-            if self._failure is not None and (self._failure.permanent or not patient):
-                raise ConnectFailed(str(self._failure), permanent=self._failure.permanent)
+            if self.failure is not None and (self.failure.permanent or not patient):
+                raise ConnectFailed(str(self.failure), permanent=self.failure.permanent) from self.failure
         return self.connection
 
     async def _keep_connected(self) -> None:
@@ -66,7 +69,7 @@ class NsqdPublisher:
                 if self._lost.is_set():
                     raise ConnectFailed(f"{self.address} closed the connection")
             except ConnectFailed as error:
-                self._failure = error
+                self.failure = error
                 delay = None if error.permanent else next(delays)
                 logger.warning("no connection: %s", error)
                 self._emit(ConnectionRefused(self.address, error, delay))
@@ -75,8 +78,9 @@ class NsqdPublisher:
                     return  # the next publish tries again
                 await asyncio.sleep(delay)
             else:
-                self._failure = None
+                self.failure = None
                 self.connection = connection
+                self.limits = SizeLimits(self._config, connection.identify_response)
                 delays = self._config.reconnect.delays()
                 self._emit(Connected(self.address))
                 self._attempt_ended()

@@ -14,6 +14,7 @@ from nsquark.errors import (
     OutcomeUnknown,
     PubFailed,
     PublishTimeout,
+    UsageError,
 )
 from nsquark.wire.commands import NOP
 
@@ -21,6 +22,7 @@ from ..config import Config
 from ..events import Event, EventHook, call_hook
 from .nsqd_publisher import NsqdPublisher
 from .pool import Mode, make_pool
+from .size_limits import Body, split_size
 
 # Errors of nsqd itself: another nsqd may take the message, or the same one at a later time.
 _SERVERS_FAULT = (PubFailed, MpubFailed, DpubFailed)
@@ -36,6 +38,7 @@ class NsqdPublishers:
         on_event: EventHook | None,
     ) -> None:
         self._pool = make_pool(mode, len(addresses))  # None: publish to all
+        self._config = config
         self._max_pending = max_pending
         self._on_event = on_event
         self._publishers = [NsqdPublisher(address, config, self._emit) for address in addresses]
@@ -50,22 +53,27 @@ class NsqdPublishers:
 
     # ---- publishing
 
-    async def publish(self, command: Sequence[bytes], timeout: float, retries: int) -> None:
+    async def publish(
+        self, command: Sequence[bytes], timeout: float, retries: int, bodies: Sequence[Body] | None = None
+    ) -> None:
+        """Publish a PUB or DPUB, or the MPUB of `bodies`."""
         deadline = asyncio.get_running_loop().time() + timeout
         if self._pool is None:
             for publisher in self._publishers:
-                await self._publish_to(publisher, command, deadline, patient=True)
+                await self._publish_to(publisher, command, deadline, bodies, patient=True)
             return
         while True:
             try:
-                await self._publish_to_one(command, deadline)
+                await self._publish_to_one(command, deadline, bodies)
                 return
             except (OutcomeUnknown, *_SERVERS_FAULT):
                 if not retries:
                     raise
                 retries -= 1
 
-    async def _publish_to_one(self, command: Sequence[bytes], deadline: float) -> None:
+    async def _publish_to_one(
+        self, command: Sequence[bytes], deadline: float, bodies: Sequence[Body] | None
+    ) -> None:
         """Publish to the nsqd that the pool picks; as long as nothing was sent, try the next ones."""
         assert self._pool is not None
         loop = asyncio.get_running_loop()
@@ -80,12 +88,14 @@ class NsqdPublishers:
                 continue  # a pool that picks at random may pick the same host again
             publisher = publishers[picked.host]
             try:
-                await self._publish_to(publisher, command, deadline, patient=len(publishers) == 1)
+                await self._publish_to(publisher, command, deadline, bodies, patient=len(publishers) == 1)
             except ConnectFailed as error:
                 picked.mark(False, loop.time())
                 failed.add(picked.host)
                 if error.permanent and len(failed) == len(publishers):
                     raise
+            except UsageError:  # the message is at fault, not the nsqd
+                raise
             except NsquarkError:
                 picked.mark(False, loop.time())
                 raise
@@ -94,7 +104,12 @@ class NsqdPublishers:
                 return
 
     async def _publish_to(
-        self, publisher: NsqdPublisher, command: Sequence[bytes], deadline: float, patient: bool
+        self,
+        publisher: NsqdPublisher,
+        command: Sequence[bytes],
+        deadline: float,
+        bodies: Sequence[Body] | None,
+        patient: bool,
     ) -> None:
         address = publisher.address
         try:
@@ -102,10 +117,13 @@ class NsqdPublishers:
                 connection = await publisher.connected(patient)
                 await publisher.room(connection, self._max_pending)
         except TimeoutError:
-            raise PublishTimeout(f"{address}: could not be sent in time", sent=False) from None
+            raise _too_late([publisher]) from publisher.failure
         if not connection.open:
             raise ConnectFailed(f"{address}: the connection was lost before the message was sent")
-        await publisher.ask(connection, command, sum(map(len, command)), deadline)
+        size = sum(map(len, command))
+        if size > publisher.limits.unchecked:
+            publisher.limits.check(address, command, bodies)
+        await publisher.ask(connection, command, size, deadline)
 
     async def _first_connected(self, deadline: float) -> None:
         """Wait until any nsqd is connected. Raises ConnectFailed if all refuse the client."""
@@ -120,13 +138,20 @@ class NsqdPublishers:
                     refusals.append(refusal)
             raise refusals[0]
         except TimeoutError:
-            raise PublishTimeout("no nsqd could be reached in time", sent=False) from None
+            failures = [each.failure for each in self._publishers if each.failure is not None]
+            raise _too_late(self._publishers) from (failures[0] if failures else None)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- all of them
+
+    async def split_size(self, timeout: float) -> int:
+        """The size of the MPUBs that a long list is split into, by the limits of the nsqds connected."""
+        if self._config.max_body_size is None and not any(each.connection for each in self._publishers):
+            await self._first_connected(asyncio.get_running_loop().time() + timeout)
+        return split_size(self._config, [each.limits for each in self._publishers])
 
     async def ping(self, timeout: float) -> None:
         """Return when one nsqd is connected, or each if all are published to. Raises ConnectFailed."""
@@ -151,6 +176,13 @@ class NsqdPublishers:
     async def close(self) -> None:
         for publisher in self._publishers:
             await publisher.close()
+
+
+def _too_late(publishers: Sequence[NsqdPublisher]) -> PublishTimeout:
+    """The error of a publish that could not be sent, with the reason why each nsqd could not be reached."""
+    reasons = [str(each.failure) for each in publishers if each.failure is not None]
+    where = "; ".join(reasons) or ", ".join(each.address for each in publishers)
+    return PublishTimeout(f"it could not be sent in time: {where}", sent=False)
 
 
 async def _refusal(publisher: NsqdPublisher) -> ConnectFailed | None:

@@ -16,10 +16,10 @@ from ..config import DEFAULT_CONFIG, Config, milliseconds
 from ..events import EventHook
 from .nsqd_publishers import NsqdPublishers
 from .pool import Mode
+from .size_limits import LARGEST, Body
 
 logger = logging.getLogger(__name__)
 
-Body = bytes | bytearray | memoryview
 _MOST_LINES = 1000  # topics whose command lines are remembered
 _NOWAIT_TIMEOUT = 10.0  # of the publishes that return a future
 
@@ -61,6 +61,9 @@ class Producer:
         self._max_pending = max_pending
         self._publishers = NsqdPublishers(addresses, mode, config, max_pending, on_event)
         self._only = self._publishers.only
+        # What nsqd tells is checked when the connection is there.
+        self._max_msg_size = config.max_msg_size or LARGEST
+        self._max_body_size = config.max_body_size or LARGEST
         self._lines: dict[str, bytes] = {}  # topic: the line of its PUB
         self._late: set[asyncio.Future[None]] = set()  # of `publish_nowait`: not sent yet
         self._closed = False
@@ -90,8 +93,8 @@ class Producer:
         to try again when the outcome is unknown or nsqd failed; with more than 0 a message may be stored
         twice.
         """
-        if type(body) is not bytes or not 0 < len(body) <= self.config.max_msg_size:
-            body = body_bytes(body, self.config.max_msg_size)
+        if type(body) is not bytes or not 0 < len(body) <= self._max_msg_size:
+            body = body_bytes(body, self._max_msg_size)
         head = self._pub_line(topic) if delay is None else self._dpub_line(topic, delay)
         command = (head, pack_size(len(body)), body)
         answer = None if retries else self._publish_at_once(command, len(body), timeout)
@@ -113,31 +116,33 @@ class Producer:
 
         More than fits into one is a UsageError, or with `split` several MPUBs, one after the other.
         """
-        config = self.config
-        runs = split_bodies(bodies, config.max_body_size) if split else [bodies]
+        head = self._mpub_line(topic)
+        self._check_open()
+        runs = split_bodies(bodies, await self._publishers.split_size(timeout)) if split else [bodies]
         for run in runs:
-            command = pack_many(self._mpub_line(topic), run, config.max_msg_size, config.max_body_size)
-            answer = None if retries else self._publish_at_once((command,), len(command), timeout)
+            command = pack_many(head, run, self._max_msg_size, self._max_body_size)
+            answer = None if retries else self._publish_at_once((command,), len(command), timeout, run)
             if answer is not None:
                 await answer
             else:
-                await self._publishers.publish((command,), timeout, retries)
+                await self._publishers.publish((command,), timeout, retries, run)
 
     def publish_many_nowait(self, topic: str, bodies: Sequence[Body]) -> asyncio.Future[None]:
         """`publish_many` without waiting, as `publish_nowait`."""
-        config = self.config
-        command = pack_many(self._mpub_line(topic), bodies, config.max_msg_size, config.max_body_size)
-        return self._send_nowait((command,), len(command))
+        command = pack_many(self._mpub_line(topic), bodies, self._max_msg_size, self._max_body_size)
+        return self._send_nowait((command,), len(command), bodies)
 
     def publish_nowait(self, topic: str, body: Body) -> asyncio.Future[None]:
         """Publish a message without waiting: the future is done when nsqd has stored it, or fails.
 
         Raises PendingFull when `max_pending` are unanswered: await some of the futures, or use `publish`.
         """
-        body = body_bytes(body, self.config.max_msg_size)
+        body = body_bytes(body, self._max_msg_size)
         return self._send_nowait((self._pub_line(topic), pack_size(len(body)), body), len(body))
 
-    def _send_nowait(self, command: Sequence[bytes], size: int) -> asyncio.Future[None]:
+    def _send_nowait(
+        self, command: Sequence[bytes], size: int, bodies: Sequence[Body] | None = None
+    ) -> asyncio.Future[None]:
         self._check_open()
         publisher = self._only
         if publisher is not None:
@@ -145,11 +150,13 @@ class Producer:
             if connection is not None and connection.open:
                 if connection.unanswered >= self._max_pending:
                     raise PendingFull(f"{self._max_pending} publishes are unanswered")
+                if size > publisher.limits.unchecked:
+                    publisher.limits.check(publisher.address, command, bodies)
                 deadline = connection.loop.time() + _NOWAIT_TIMEOUT
                 return publisher.ask(connection, command, size, deadline)  # type: ignore[return-value]
         if len(self._late) >= self._max_pending:
             raise PendingFull(f"{self._max_pending} publishes are not sent yet")
-        task = asyncio.ensure_future(self._publishers.publish(command, _NOWAIT_TIMEOUT, 0))
+        task = asyncio.ensure_future(self._publishers.publish(command, _NOWAIT_TIMEOUT, 0, bodies))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
         return task
@@ -176,7 +183,7 @@ class Producer:
         return line("DPUB", topic, delay_ms)
 
     def _publish_at_once(
-        self, command: Sequence[bytes], size: int, timeout: float
+        self, command: Sequence[bytes], size: int, timeout: float, bodies: Sequence[Body] | None = None
     ) -> asyncio.Future[bytes] | None:
         """Publish without a task, if there is one nsqd, connected, with room for more; None otherwise."""
         self._check_open()
@@ -188,6 +195,8 @@ class Producer:
             return None
         if connection.unanswered >= self._max_pending:
             return None
+        if size > publisher.limits.unchecked:
+            publisher.limits.check(publisher.address, command, bodies)
         return publisher.ask(connection, command, size, connection.loop.time() + timeout)
 
     # ---- the rest
