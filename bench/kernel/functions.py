@@ -47,6 +47,7 @@ def workloads(kernel: ModuleType) -> dict[str, tuple[Callable[[], object], int]]
     return {
         "crc32c": (lambda: kernel.crc32c(log, 0, len(log)), len(log)),
         "scan_fins": (lambda: kernel.scan_fins(fins, 0, len(fins)), MESSAGES),
+        "next_fins": (lambda: kernel.next_fins(fins, 0, len(fins)), MESSAGES),
         "scan_pubs": (lambda: kernel.scan_pubs(pubs, 0, len(pubs), 1 << 20), MESSAGES),
         "scan_mpub": (lambda: kernel.scan_mpub(mpub, 0, len(mpub), 1 << 20, 1 << 22, 0, 0), MESSAGES),
         "BatchWriter.add_mpub, take": (publish, MESSAGES),
