@@ -1,81 +1,128 @@
-# `make setup` makes .venv/; everything else uses it. A second `make setup` only looks at the stamps.
+# `make run` installs what running needs, `make setup` what developing needs beside; both into .venv/. A second call
+# only looks at the stamps, and either may come first.
 
 PYTHON ?= python3
 ARGS   ?=
 DEMO   ?= 1
 VENV   := .venv
 BIN    := $(VENV)/bin
-KERNEL := $(wildcard $(addprefix src/nsquark/kernel/*.,pyx pxd h))
+# What the compiled modules are made of: .pyx, or .py with a .pxd beside it.
+PXD    := $(shell find src/nsquark -name '*.pxd')
+KERNEL := $(shell find src/nsquark -name '*.pyx' -o -name '*.h') $(PXD) $(wildcard $(PXD:.pxd=.py))
 SOURCES := $(shell find src -name '*.py')
-# What depends on the kernel closely enough to be tested on each of its twins, and the daemons without the compiled one.
-PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/nsqd/core/test_consumer.py tests/nsqd/core/test_channel_model.py \
+# What runs compiled or uncompiled is tested both ways: the twins of the kernel, and the modules that are compiled from their .py.
+PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/nsqd/core \
 	tests/compat/test_conformance.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
-PIP := $(BIN)/python -m pip -qq
+PIP   := $(BIN)/python -m pip
+# QUIET=-q leaves out what pip says of each package.
+QUIET ?=
+APT   := DEBIAN_FRONTEND=noninteractive apt-get -qq -y install
+JAVA  := { test -x "$$JAVA_HOME/bin/java" || command -v java; } >/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench crash lock clean
+.PHONY: help setup run spark test lint format docs bench crash lock clean
 
 help:
-	@echo 'make setup    .venv/ with the pinned tools, the package and its compiled kernel'
-	@echo 'make run      nsqlookupd and nsqd on their usual ports, data in ./data (more flags for nsqd: ARGS="..."),'
-	@echo '              and a stream that Spark archives; DEMO=0 leaves stream and Spark out'
+	@echo 'make run      nsqlookupd, nsqd and nsqadmin on this machine, data in ./data, and a stream that Spark archives;'
+	@echo '              DEMO=0 leaves stream and Spark out. Flags: ARGS="--nsqd-tcp-address=127.0.0.1:5150 --max-attempts=5"'
 	@echo 'make test     lint, then all tests, and the kernel'"'"'s on both its twins'
+	@echo 'make setup    what the other targets need: the pinned tools, the package and its compiled kernel in .venv/'
+	@echo 'make spark    Java and PySpark, for `make run`, which calls it when the servers answer'
 	@echo 'make lint     ruff and mypy; make format lets ruff mend what it can'
+	@echo 'make docs     the documentation site in build/site; any warning fails it'
 	@echo 'make bench    bench/daemon/compare.py (its flags: ARGS="...")'
 	@echo 'make crash    the crash tests, 500 rounds'
-	@echo 'make lock     requirements-dev.lock anew from pyproject.toml'
+	@echo 'make lock     the requirements*.lock anew from pyproject.toml'
 	@echo 'make clean    away with all of it, except ./data'
 
-setup: $(VENV)/.package $(VENV)/.bytecode $(VENV)/.java
+setup: $(VENV)/.kernel $(VENV)/.package $(VENV)/.tools $(VENV)/.bytecode $(VENV)/.java
 	@:
 
 # Debian keeps ensurepip in a package of its own.
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo 'nsquark needs Python 3.11 or newer: make setup PYTHON=python3.x' >&2; exit 1; }
+		{ echo 'nsquark needs Python 3.11 or newer: make PYTHON=python3.x' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-		{ test "$$(id -u)" = 0 && apt-get -qq update && \
-		  DEBIAN_FRONTEND=noninteractive apt-get -qq -y install python3-venv; } || \
+		{ test "$$(id -u)" = 0 && echo 'Installing python3-venv ...' && apt-get -qq update && $(APT) python3-venv; } || \
 		{ echo 'this Python has no venv: apt-get install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.tools: requirements-dev.lock $(VENV)/.created
-	$(PIP) install -r requirements-dev.lock
+$(VENV)/.runtime: requirements.lock $(VENV)/.created
+	@echo 'Installing what nsquark runs on, about 30 MB: usually less than half a minute ...'
+	@$(PIP) install $(QUIET) -r requirements.lock
 	@touch $@
 
-# The old kernel goes first: should the new one not compile, it must not be taken for it, and a process that
-# has it mapped must not see it change.
-$(VENV)/.package: pyproject.toml setup.py $(KERNEL) $(VENV)/.tools
-	@rm -rf build src/nsquark/kernel/fast*.so
-	$(PIP) install --no-build-isolation --no-deps --editable .
-	@$(BIN)/python -c 'import nsquark.kernel.fast_delivery' 2>/dev/null || \
-		echo 'The kernel did not compile, its pure twin is used. To see why: $(BIN)/python setup.py build_ext' >&2
+$(VENV)/.tools: requirements-dev.lock $(VENV)/.runtime
+	@echo 'Installing the tools and PySpark, about 700 MB: usually 2 to 5 minutes ...'
+	@$(PIP) install $(QUIET) -r requirements-dev.lock
+	@touch $@
+
+# The old modules go first: should a new one not compile, the old one must not be taken for it, and a process that
+# has it mapped must not see it change. Without all modules there is no stamp, so that a compiler that comes later is used.
+$(VENV)/.kernel: src/nsquark/kernel/single_source.py setup.py $(KERNEL) $(VENV)/.runtime
+	@find src -name '*.so' -delete
+	@mkdir -p build
+	@if command -v $${CC:-cc} >/dev/null || command -v gcc >/dev/null; then \
+		echo 'Compiling the kernel: usually less than a minute ...'; \
+		$(BIN)/python setup.py -q build_ext --inplace 2>build/compile.log || cat build/compile.log >&2; \
+	else \
+		echo 'There is no C compiler (apt-get install gcc python3-dev).' | tee build/compile.log >&2; \
+	fi
+	@if $(BIN)/python -c 'import runpy, sys; sys.exit(bool(runpy.run_path("$<")["not_compiled"]("src")))'; \
+		then touch $@; \
+		else echo 'Not every module is compiled, so all run as plain Python: correct, and several times slower.' \
+			'Why: build/compile.log' >&2; fi
+
+$(VENV)/.package: pyproject.toml $(VENV)/.runtime | $(VENV)/.kernel
+	@NSQUARK_COMPILED_ALREADY=1 $(PIP) -q install --no-build-isolation --no-deps --editable .
 	@touch $@
 
 # Spark runs on it; everything else does without.
 $(VENV)/.java: $(VENV)/.created
-	@command -v java >/dev/null || \
+	@$(JAVA) || \
+		{ test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		  echo 'Installing Java 17 for Spark, about 50 MB ...' && \
+		  apt-get -qq update && $(APT) openjdk-17-jre-headless >/dev/null; } || \
+		echo 'There is no Java, and so no Spark: apt-get install openjdk-17-jre-headless' >&2
+	@if $(JAVA); then touch $@; fi
+
+$(VENV)/.spark: requirements-spark.lock $(VENV)/.runtime
+	@echo 'Installing Spark, about 500 MB: usually 1 to 4 minutes ...'
+	@$(PIP) install $(QUIET) --no-compile -r requirements-spark.lock
+	@touch $@
+
+# Without Java, PySpark is not worth its download.
+spark: $(VENV)/.java
+	@$(JAVA) && $(MAKE) -s $(VENV)/.spark
+
+# nsqadmin's pages are tested in it.
+$(VENV)/.chromium: $(VENV)/.created
+	@command -v chromium >/dev/null || \
 		{ test "$$(id -u)" = 0 && apt-get -qq update && \
-		  DEBIAN_FRONTEND=noninteractive apt-get -qq -y install openjdk-17-jre-headless >/dev/null; } || \
-		echo 'There is no java, and so no Spark: apt-get install openjdk-17-jre-headless' >&2
+		  DEBIAN_FRONTEND=noninteractive apt-get -qq -y install chromium >/dev/null; } || \
+		echo 'There is no chromium, and so no test of pages: apt-get install chromium' >&2
 	@touch $@
 
 # So that a daemon starts fast, also where Python may not write bytecode by itself.
 $(VENV)/.bytecode: $(SOURCES) $(VENV)/.package
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@
 
+# A variable of its own, since `make -n` runs the lines that name $(MAKE) themselves.
+SPARK_SETUP = $(MAKE) --no-print-directory spark QUIET=-q
+
 # Ctrl-C stops all that it starts.
-run: setup
-	@exec $(BIN)/python -m nsquark.demo --demo=$(DEMO) -- $(ARGS)
+run: $(VENV)/.package $(VENV)/.kernel $(VENV)/.bytecode
+	@exec $(BIN)/python -m nsquark.demo $(if $(filter 0 false no,$(DEMO)),--demo=false) \
+		--spark-setup='$(SPARK_SETUP)' $(ARGS)
 
 # All of it runs even if some of it fails; the whole suite comes last, so that its verdict is the last line.
-test: setup
+test: setup $(VENV)/.chromium
 	@failed=; \
 	$(MAKE) --no-print-directory $(VENV)/spark-classes.jsa & \
 	$(MAKE) --no-print-directory lint || failed=1; \
@@ -97,6 +144,11 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# Material prints an advertisement for its makers' plans unless it is told not to.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The site is in build/site: open build/site/index.html'
+
 bench: setup
 	$(BIN)/python bench/kernel/functions.py
 	$(BIN)/python bench/daemon/compare.py $(ARGS)
@@ -106,12 +158,10 @@ crash: setup
 
 lock:
 	$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip -qq install --upgrade '.[dev]'
-	{ echo '# What `make setup` installs. Written by `make lock` from pyproject.toml, not by hand.'; \
-	  build/lock/bin/python -m pip freeze --all --exclude nsquark --exclude pip; } > build/requirements-dev.lock
-	mv build/requirements-dev.lock requirements-dev.lock
+	build/lock/bin/python -m pip install --upgrade '.[dev]'
+	build/lock/bin/python scripts/locks.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -f src/nsquark/kernel/fast*.c src/nsquark/kernel/fast*.so
+	find src -name '*.so' -delete
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,8 @@
 """Real daemons as processes, and a client that knows frames and commands and nothing else.
 
 `Nsqd` starts `python -m nsquark.nsqd` on free ports, reads them off its stderr, kills it, starts it again
-on the same data; `Nsqlookupd` likewise. `Client` speaks V2 the way a test wants to: every byte can be
-wrong on purpose.
+on the same data; `Nsqlookupd` and `Nsqadmin` likewise. `Client` speaks V2 the way a test wants to: every byte
+can be wrong on purpose.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Daemon:
     """A process with a TCP and an HTTP port: `with Nsqd(path).start() as nsqd` ends with a kill."""
 
     name = ""
+    services: tuple[str, ...] = ("TCP", "HTTP")
 
     def __init__(self, *flags: str) -> None:
         self.flags = flags
@@ -76,7 +77,7 @@ class Daemon:
         )
         self._drain = threading.Thread(target=self._read_stderr, args=(self.process,), daemon=True)
         self._drain.start()
-        for service in ("TCP", "HTTP"):
+        for service in self.services:
             address = self._wait_for_address(service)
             if service == "TCP":
                 self.tcp_address = address
@@ -190,6 +191,13 @@ class Nsqd(Daemon):
         super().__init__(f"--data-path={data_path}", *flags)
         self.data_path = data_path
 
+    def command(self, *flags: str) -> list[str]:
+        command = super().command(*flags)
+        if self.program[0] == sys.executable:  # else it is Go's nsqd, which does not know the flag
+            # Tests that leave messages in flight are not about consumers that need time.
+            command.insert(len(self.program), "--drain-timeout=0s")
+        return command
+
     def start(self, *flags: str) -> Self:
         self.data_path.mkdir(parents=True, exist_ok=True)
         return super().start(*flags)
@@ -211,6 +219,16 @@ class Nsqlookupd(Daemon):
         status, answer = await self.http("GET", path)
         assert status == 200, (path, status, answer)
         return json.loads(answer)
+
+
+class Nsqadmin(Daemon):
+    """An nsqadmin, which has an HTTP port alone."""
+
+    name = "nsqadmin"
+    services = ("HTTP",)
+
+    def command(self, *flags: str) -> list[str]:
+        return [*self.program, f"--http-address={self.http_address}", *self.flags, *flags]
 
 
 class Frame(NamedTuple):

@@ -1,20 +1,42 @@
-"""Who may import whom, kept honest by walking the imports of src/nsquark.
+"""Which unit may import which, and that no unit calls one above it, kept honest by walking src/nsquark.
 
-A unit is a package, a room of nsqd, or a top-level module of nsquark. Within a unit everybody may import
-everybody.
+A unit is a package, a room of nsqd, or a top-level module of nsquark. Within a unit every module may import
+every other.
+
+A call goes upward if it names a method that only units above the caller define: units that may import the
+caller, directly or through others, and that the caller may not import. It would know such an object by duck
+type alone. A unit that declares what it calls, as a `Protocol` or a base class, defines the name itself.
 """
 
 import ast
+import asyncio
+import concurrent.futures
+import datetime
+import io
+import logging
+import pathlib
+import queue
 import re
-from collections.abc import Iterator, Sequence
+import select
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import zlib
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from types import CoroutineType, GeneratorType
 
 import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 
 NSQD_ROOMS = {
-    f"nsqd.{room}" for room in ("core", "protocol", "http", "storage", "staged", "cluster", "stats")
+    f"nsqd.{room}"
+    for room in ("core", "protocol", "http", "storage", "staged", "importing", "cluster", "stats")
 }
 BELOW_NSQD = {"durable", "wire", "log", "http", "kernel", "net", "names", "gotext", "errors", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -24,13 +46,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gotext": set(),
     "names": {"errors"},
     "durable": set(),
-    "cli": {"gotext", "errors"},
+    "cli": {"gotext", "errors", "version"},
     "kernel": {"errors"},
     "wire": {"kernel", "names", "errors"},
     "log": {"kernel", "durable", "errors"},
+    "diskqueue": {"durable", "names", "errors"},
     "net": {"wire", "kernel", "cli", "gotext", "errors"},
     "http": {"net", "gotext", "errors", "version"},
     "debug": {"http", "gotext", "errors"},
+    "otel": {"client", "version"},
     # The edge of nsqd, which puts its rooms together.
     "nsqd": BELOW_NSQD | NSQD_ROOMS | {"cli"},
     "nsqd.core": {
@@ -44,8 +68,30 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.storage",
         "nsqd.protocol",
     },
-    "nsqd.stats": {"http", "kernel", "gotext", "version", "nsqd", "nsqd.core", "nsqd.protocol"},
+    "nsqd.stats": {
+        "http",
+        "debug",
+        "net",
+        "kernel",
+        "gotext",
+        "version",
+        "nsqd",
+        "nsqd.core",
+        "nsqd.protocol",
+    },
+    "nsqd.importing": {
+        "cli",
+        "nsqd",
+        "diskqueue",
+        "durable",
+        "log",
+        "names",
+        "errors",
+        "nsqd.core",
+        "nsqd.storage",
+    },
     "nsqd.storage": {
+        "diskqueue",
         "durable",
         "cli",
         "log",
@@ -82,13 +128,40 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "nsqd.protocol": BELOW_NSQD - {"log"} | {"nsqd", "nsqd.core", "nsqd.cluster"},
     "nsqd.http": BELOW_NSQD
-    | {"cli", "debug", "nsqd", "nsqd.core", "nsqd.protocol", "nsqd.staged", "nsqd.stats"},
-    "nsqlookupd": {"wire", "http", "debug", "names", "net", "cli", "gotext", "errors", "version"},
+    | {"cli", "debug", "nsqd", "nsqd.core", "nsqd.protocol", "nsqd.staged", "nsqd.stats", "nsqd.storage"},
+    # Looks at nsqd's files from outside, so it knows their formats and nothing of what serves them.
+    "data_path": {"diskqueue", "durable", "log", "kernel", "names", "errors", "nsqd.storage", "nsqd.staged"},
+    "nsqlookupd": {"kernel", "wire", "http", "debug", "names", "net", "cli", "gotext", "errors", "version"},
     "client": {"wire", "http", "names", "net", "gotext", "errors", "version"},
     "sync": {"client", "errors"},
     "testing": set(),
-    "nsqadmin": {"http", "names", "gotext", "errors", "version"},
-    "tools": {"client", "http", "names", "errors", "version"},
+    "nsqadmin": {"http", "net", "cli", "names", "gotext", "errors", "version"},
+    "tools": {
+        "durable",
+        "cli",
+        "client",
+        "http",
+        "wire",
+        "kernel",
+        "net",
+        "names",
+        "gotext",
+        "errors",
+        "version",
+        "data_path",
+    },
+    # `nsquark up` is the servers in one process; everything else of `nsquark` is a client.
+    "tools.people.commands.up": {
+        "nsqd",
+        "nsqd.importing",
+        "nsqd.protocol",
+        "nsqd.storage",
+        "nsqlookupd",
+        "nsqadmin",
+        "tools",
+        "net",
+        "cli",
+    },
     "spark": {"durable", "client", "wire", "http", "kernel", "net", "names", "errors", "version"},
     "demo": {"client", "cli", "errors"},
     # A program that is all edge: its flags decide what it does.
@@ -124,7 +197,7 @@ def imported_by(source: str, path: Path) -> Iterator[tuple[int, str]]:
 
 
 def as_python(cython: str) -> str:
-    """The imports of a .pyx, each on its line, as Python; what they take from a module is left out: `_`."""
+    """The imports of a .pyx or .pxd, each on its line, as Python. What they take is left out: `_`."""
     lines = []
     for line in cython.splitlines():
         if found := re.match(r"\s*from\s+([\w.]+)\s+c?import\b", line):
@@ -138,8 +211,8 @@ def as_python(cython: str) -> str:
 
 def unit_of(parts: Sequence[str]) -> str:
     """The room that a module of ours is in: its path below nsquark, with or without the names it defines."""
-    room = ".".join(parts[:2])
-    return room if room in MAY_IMPORT and len(parts) > 1 else parts[0]
+    rooms = (".".join(parts[:depth]) for depth in (4, 3, 2))
+    return next((room for room in rooms if room in MAY_IMPORT), parts[0])
 
 
 def violations(source: str, path: Path) -> list[str]:
@@ -149,7 +222,7 @@ def violations(source: str, path: Path) -> list[str]:
         return [f"{path}: {unit!r} has no row in MAY_IMPORT"]
     allowed = MAY_IMPORT[unit] | {unit}
     found = []
-    for line, name in imported_by(as_python(source) if path.suffix == ".pyx" else source, path):
+    for line, name in imported_by(as_python(source) if path.suffix in (".pyx", ".pxd") else source, path):
         top, _, rest = name.partition(".")
         if top == "nsquark":
             # The bare package counts as a unit that nobody may import: say which module is meant.
@@ -166,7 +239,7 @@ def violations(source: str, path: Path) -> list[str]:
 
 
 def test_every_import_goes_the_allowed_way() -> None:
-    files = [path for suffix in ("py", "pyi", "pyx") for path in sorted(ROOT.rglob(f"*.{suffix}"))]
+    files = [path for suffix in ("py", "pyi", "pyx", "pxd") for path in sorted(ROOT.rglob(f"*.{suffix}"))]
     assert {"errors.py", "fast.pyx", "fast.pyi"} <= {path.name for path in files}
     found = [v for path in files for v in violations(path.read_text(), path.relative_to(ROOT))]
     assert not found, "\n".join(found)
@@ -201,6 +274,8 @@ def test_every_import_goes_the_allowed_way() -> None:
         ("nsqd/core/topic.py", "import nsquark"),
         ("nsqd/core/topic.py", "from nsquark import *"),
         ("nsqadmin/server.py", "import pyspark.sql"),
+        ("tools/people/commands/stat.py", "from nsquark.nsqd.server import Server"),
+        ("tools/people/commands/up.py", "from nsquark.nsqd.core.topic import Topic"),
         ("errors.py", "from nsquark.names import check"),
         ("gotext.py", "from . import errors"),
         ("__init__.py", "from nsquark import nsqd"),
@@ -228,8 +303,130 @@ def test_a_bad_import_is_found(path: str, source: str) -> None:
         ("nsqd/__main__.py", "from nsquark.cli import flags, logs, process\nfrom .options import Options"),
         ("cli/process.py", "import uvloop"),
         ("nsqd/options.py", "from nsquark.cli.flags import Flag"),
+        (
+            "tools/people/commands/up.py",
+            "from nsquark.nsqd.server import Server\nfrom ..options import Command",
+        ),
         ("spark/data_source.py", "from pyspark.sql.datasource import DataSource"),
     ],
 )
 def test_a_good_import_passes(path: str, source: str) -> None:
     assert violations(source, Path(path)) == []
+
+
+# ---- calls
+
+# Names that objects from outside have: a call of one of these says nothing about our units.
+OUTSIDE = [
+    asyncio.AbstractEventLoop, asyncio.BufferedProtocol, asyncio.DatagramTransport, asyncio.Event,
+    asyncio.Handle, asyncio.Protocol, asyncio.Queue, asyncio.Semaphore, asyncio.StreamReader,
+    asyncio.StreamWriter, asyncio.Task, asyncio.TimerHandle, asyncio.Transport,
+    asyncio.subprocess.Process, BaseException, bytearray, bytes, concurrent.futures.Executor,
+    concurrent.futures.Future, CoroutineType, datetime.datetime, deque, dict, float, frozenset,
+    GeneratorType, HTTPConnection, HTTPResponse, int, io.BufferedWriter, io.BytesIO, io.TextIOWrapper,
+    list, logging.Handler, logging.Logger, logging.LogRecord, memoryview, OrderedDict, pathlib.Path,
+    queue.Queue, re.Match, re.Pattern, set, socket.socket, ssl.SSLContext, str, struct.Struct,
+    subprocess.Popen, threading.Event, threading.Thread, tuple, type(select.poll()),
+    type(zlib.compressobj()),
+]  # fmt: skip
+OUTSIDE_NAMES = {name for kind in OUTSIDE for name in dir(kind)} | {
+    "slice",  # of pyarrow
+}
+
+
+def defined_by(source: str) -> set[str]:
+    """The names of functions, methods and attributes that a module defines."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+    return found
+
+
+def called_by(source: str) -> Iterator[tuple[int, str]]:
+    """The line and name of each method that a module calls on something that it has not imported."""
+    tree = ast.parse(source)
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if name in imported:
+                pass
+            case ast.Call(func=ast.Attribute(attr=name)):
+                yield node.lineno, name
+
+
+def above(unit: str) -> set[str]:
+    """The units that may import this one, directly or through others."""
+    found = {unit}
+    while more := {other for other, below in MAY_IMPORT.items() if below & found} - found:
+        found |= more
+    return found - {unit}
+
+
+def upward_calls(source: str, path: Path, defined: Mapping[str, set[str]]) -> list[str]:
+    """The calls of the file at `path` (relative to ROOT) that go upward.
+
+    `defined` has the units that define each name.
+    """
+    unit = unit_of([*path.parts[:-1], path.stem])
+    higher, allowed = above(unit), MAY_IMPORT[unit] | {unit}
+    found = []
+    for line, name in called_by(source):
+        units = defined.get(name, set())
+        if name in OUTSIDE_NAMES or name.startswith("_") or units & allowed or not units & higher:
+            continue
+        found.append(f"{path}:{line}: {unit} calls {name}, which only {sorted(units)} define")
+    return found
+
+
+def test_no_call_goes_upward() -> None:
+    sources = {path.relative_to(ROOT): path.read_text() for path in sorted(ROOT.rglob("*.py"))}
+    defined: dict[str, set[str]] = defaultdict(set)
+    for path, source in sources.items():
+        for name in defined_by(source):
+            defined[name].add(unit_of([*path.parts[:-1], path.stem]))
+    found = [call for path, source in sources.items() for call in upward_calls(source, path, defined)]
+    assert not found, "\n".join(found)
+
+
+DEFINED = {"wake_everybody": {"nsqd.core"}, "publish": {"nsqd.core", "client"}, "say": {"wire", "nsqd.core"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("log/segment.py", "def f(self):\n    self.owner.wake_everybody()"),
+        ("kernel/pure.py", "thing.topic.wake_everybody(1)"),
+        ("wire/parser.py", "owner().publish()"),
+    ],
+)
+def test_an_upward_call_is_found(path: str, source: str) -> None:
+    assert len(upward_calls(source, Path(path), DEFINED)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("nsqd/http/routes.py", "topic.wake_everybody()"),  # downward
+        ("debug/routes.py", "topic.unheard_of()"),
+        ("client/message.py", "thing.wake_everybody()"),  # nsqd is not above the client
+        ("wire/parser.py", "thing.say()"),  # its own word too
+        ("log/segment.py", "import asyncio\nasyncio.wake_everybody()"),
+    ],
+)
+def test_other_calls_pass(path: str, source: str) -> None:
+    assert upward_calls(source, Path(path), DEFINED) == []
+
+
+def test_a_unit_is_below_those_that_import_it() -> None:
+    assert {"wire", "log", "nsqd.core", "spark", "pipeline"} <= above("kernel")
+    assert "kernel" not in above("wire")
+    assert "nsqd.core" not in above("client")

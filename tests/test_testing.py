@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,15 @@ def test_flags_are_passed_on_and_what_is_wrong_is_said() -> None:
         assert nsqd.tcp_address != nsqd.http_address
     with pytest.raises(RuntimeError, match="no-such-flag"):
         Nsqd("--no-such-flag").start()
+
+
+def test_the_recipe_of_the_docs_works_as_pasted(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "client.md").read_text()
+    section = page.partition("\n## Testing code that uses it\n")[2].partition("\n## ")[0]
+    conftest, test = re.findall(r"```python\n(.*?)```", section, re.S)
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_billing.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

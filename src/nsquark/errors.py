@@ -145,6 +145,10 @@ class ConnectFailed(ConnectionLost):
         self.permanent = permanent
 
 
+class NotNsqd(ConnectionLost):
+    """The other side speaks another protocol than nsqd's: the address is probably that of another port."""
+
+
 class OutcomeUnknown(ConnectionLost):
     """The connection broke between a publish and its answer: the message may be stored, or not."""
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 
 EPHEMERAL = "#ephemeral"
+DEAD_LETTER_CHANNEL = "redeliver"
+MAX_NAME = 64
+_DEAD = ".dead"
+_HASH_LENGTH = 10
 _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 _NAME_BYTES = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?")
 
@@ -32,3 +37,22 @@ def to_file_name(name: str) -> str:
 
 def from_file_name(file_name: str) -> str:
     return "." + file_name[3:] if file_name.startswith("%2E") else file_name
+
+
+def dead_topic(topic: str, channel: str) -> str:
+    """Where the dead letters of a channel go.
+
+    What comes of something ephemeral is ephemeral. A name that would be too long is cut, and told apart from
+    others by a hash of the whole.
+    """
+    suffix = _DEAD + (EPHEMERAL if is_ephemeral(topic) or is_ephemeral(channel) else "")
+    whole = f"{topic.removesuffix(EPHEMERAL)}.{channel.removesuffix(EPHEMERAL)}"
+    if len(whole) + len(suffix) <= MAX_NAME:
+        return whole + suffix
+    digest = sha256(f"{topic}\n{channel}".encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{whole[: MAX_NAME - len(suffix) - _HASH_LENGTH - 1]}.{digest}{suffix}"
+
+
+def is_dead_topic(topic: str) -> bool:
+    """Whether this is where dead letters go. What dies there stays there."""
+    return topic.removesuffix(EPHEMERAL).endswith(_DEAD)

@@ -37,6 +37,12 @@ def test_the_lookupd_benchmark_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())["ours"]["lookup_p50"] > 0
 
 
+def test_the_nsqadmin_benchmark_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "counter" in run("nsqadmin/scale.py", "--json", str(result))
+    assert json.loads(result.read_text())["figures"][0]["ours_ms"] > 0
+
+
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_the_benchmark_of_pub_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
@@ -99,8 +105,29 @@ def test_the_security_benchmark_runs() -> None:
     assert "tls+deflate" in output
 
 
+def test_the_benchmark_of_the_utilities_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "nsq_to_http" in run("tools/compare.py", "--json", str(result))
+    rates = json.loads(result.read_text())["rates"]
+    assert rates["nsq_to_nsq"]["ours"][0] > 0
+    assert rates["nsq_to_http"]["ours"][0] > 0
+
+
+def test_the_utilities_lose_nothing_when_they_are_killed() -> None:
+    output = run("tools/million.py")
+    assert "nsq_to_nsq: 20,000 messages" in output
+    assert "nsq_to_http: 20,000 messages" in output
+    assert output.count(" 0 lost, 0 changed") == len(output.splitlines())
+
+
 def test_the_client_benchmark_runs(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     output = run("client/compare.py", "--json", str(result))
     assert "times the rate" in output  # pynsq is always there to compare with
     assert json.loads(result.read_text())["rates"]["nsquark consume"][0] > 0
+
+
+def test_the_benchmark_of_check_runs(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert "check / read" in run("data_path/check.py", "--json", str(result))
+    assert json.loads(result.read_text())["ratio"] > 0

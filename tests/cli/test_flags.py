@@ -26,6 +26,7 @@ from nsquark.cli.flags import (
     report,
 )
 from nsquark.errors import NsquarkError
+from nsquark.nsqd import options as nsqd_options
 
 NOW = 1714557600.25
 
@@ -485,3 +486,16 @@ def test_reading_flags_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
     assert not {"tomllib", "argparse", "decimal", "fractions", "json"} & set(done.stdout.split())
+
+
+def test_an_unknown_key_is_told_with_the_nearest_known_one(tmp_path: Path) -> None:
+    path = tmp_path / "nsqd.cfg"
+    path.write_text('max_msg_sise = 5\nMax-Body-Size = 6\nbananas = 7\n[table]\nx = 1\nlog_level = "warn"\n')
+    options = nsqd_options.parse([f"--config={path}"])
+    assert options.warnings == [
+        f"{path}: there is no key max_msg_sise: did you mean max_msg_size?",
+        f"{path}: there is no key Max-Body-Size: did you mean max_body_size?",
+        f"{path}: there is no key bananas: it has no effect",
+        f"{path}: there is no key table: it has no effect",
+    ]
+    assert options.max_msg_size == 1 << 20

@@ -181,10 +181,14 @@ async def test_every_staged_batch_is_published_exactly_once(tmp_path: Path, seri
             await nsqd.post(f"/channel/create?topic={topic}&channel={CHANNEL}")
     number, flags = 0, ["none"]
     try:
-        for number in range(1, max(5, ROUNDS // 4)):  # noqa: B007 - for the note
+        lives = max(5, ROUNDS // 4)
+        for number in range(1, 10 * lives):
             flags = some_flags(rng)
             with nsqd.start(*flags):
                 await Life(nsqd, rng, seen).run(apps)
+            # On a busy machine a life may be too short for any batch: then there are more of them.
+            if number >= lives - 1 and sum(len(app.everything) for app in apps) > 100:
+                break
         await everything_was_seen_once(nsqd, apps, seen)
     except BaseException as error:
         error.add_note(f"NSQUARK_CRASH_SEED={SEED}, series {series}, round {number}: {' '.join(flags)}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
+import os
 import random
+import socket
 import struct
 from collections.abc import Callable
 from types import ModuleType
@@ -90,6 +93,32 @@ def test_fins_that_follow_each_other_make_one_range(twin: ModuleType) -> None:
 def test_the_last_id_has_an_end_and_no_successor(twin: ModuleType) -> None:
     data = fins(LAST_ID - 1, LAST_ID, 0, 1)
     assert twin.scan_fins(data, 0, len(data)) == (len(data), [(LAST_ID - 1, 2**64), (0, 2)])
+
+
+@each_twin
+def test_the_next_fins_are_those_whose_ids_follow_each_other(twin: ModuleType) -> None:
+    data = fins(5, 6, 7, 9) + b"RDY 1\n"
+    assert twin.next_fins(data, 0, len(data)) == (5, 3)
+    assert twin.next_fins(data, 0, 62) == (5, 2)
+    assert twin.next_fins(data, 63, len(data)) == (9, 1)
+    assert twin.next_fins(data, 84, len(data)) == twin.next_fins(data, 500, 600) == (0, 0)
+    last = fins(LAST_ID - 1, LAST_ID, 0)
+    assert twin.next_fins(bytearray(last), 0, 1000) == (LAST_ID - 1, 2)
+
+
+@each_twin
+def test_what_a_descriptor_does_not_take_is_not_written(twin: ModuleType) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        assert twin.write_some(ours.fileno(), b"one") == 3
+        assert twin.write_some(ours.fileno(), memoryview(b"xtwox")[1:4]) == 3
+        assert theirs.recv(100) == b"onetwo"
+        assert 0 < twin.write_some(ours.fileno(), bytes(16 << 20)) < 16 << 20
+        assert twin.write_some(ours.fileno(), b"more") == 0
+        theirs.close()
+        assert twin.write_some(ours.fileno(), b"broken") == 0
+    assert twin.write_some(-1, b"closed") == 0
 
 
 @each_twin
@@ -368,6 +397,11 @@ def mpub(*bodies: bytes) -> bytes:
     return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(each)) + each for each in bodies)
 
 
+def whole_mpub(topic: bytes, *bodies: bytes) -> bytes:
+    body = mpub(*bodies)
+    return b"MPUB " + topic + b"\n" + struct.pack(">i", len(body)) + body
+
+
 def written(
     twin: ModuleType, batches: list[tuple[int, list[bytes]]], position: int = 0, first: int = 0
 ) -> bytes:
@@ -478,6 +512,19 @@ def test_the_twins_agree_on_scan_fins(draw: Draw) -> None:
 @agree
 @often
 @given(SEEDS)
+def test_the_twins_agree_on_next_fins(draw: Draw) -> None:
+    first = draw.choice([draw.randint(0, 3), LAST_ID - draw.randint(0, 3), draw.randrange(2**64)])
+    run = [number % 2**64 for number in range(first, first + draw.randint(0, 6))]
+    data = draw.mangled(fins(*run) + fins(*run[:2]))
+    start, end = draw.span(data)
+    found, count = both("next_fins", draw.kind(data), start, end)
+    _, ranges = both("scan_fins", data, start, end)
+    assert [(found, found + count)] == ranges[:1] or (found, count, ranges) == (0, 0, [])
+
+
+@agree
+@often
+@given(SEEDS)
 def test_the_twins_agree_on_scan_pubs(draw: Draw) -> None:
     topics = [b"t", b"u", b"t extra", b"t\r", b"", b"t" * 75, b"t" * 76, b"t" * 90]
     topic = draw.choice(topics)
@@ -561,6 +608,150 @@ def test_the_twins_write_the_same_batches(draw: Draw) -> None:
     assert one.size == other.size == one.count == other.count == 0
 
 
+@each_twin
+def test_whole_commands_are_added_as_far_as_there_are_ids(twin: ModuleType) -> None:
+    data = pub(b"t", b"one") + pub(b"t", b"three") + pub(b"u", b"x")
+    writer = twin.BatchWriter(0, 0)
+    writer.use_ids(writer.next_id, 1)
+    assert writer.add_whole_pubs(data, 0, len(data), b"PUB t\n", 5, 1) == 0
+    writer.use_ids(writer.next_id, 2)
+    assert writer.add_whole_pubs(data, 0, len(data), b"PUB t\n", 5, 1) == len(data) - 11
+    assert (writer.count, writer.commands, writer.body_bytes, writer.ids_left) == (2, 2, 8, 0)
+    assert [body for _, body in messages(writer.take())] == [b"one", b"three"]
+    assert (writer.count, writer.commands, writer.body_bytes) == (0, 0, 0)
+    data = b"..." + whole_mpub(b"t", b"one", b"three") + whole_mpub(b"t", b"x") + whole_mpub(b"t", b"")
+    writer.use_ids(writer.next_id, 9)
+    assert writer.add_whole_mpubs(data, 3, len(data), b"MPUB t\n", 5, 99, 1) == len(data) - 19
+    assert (writer.count, writer.commands, writer.body_bytes, writer.ids_left) == (3, 2, 9, 6)
+    assert [body for _, body in messages(writer.take())] == [b"one", b"three", b"x"]
+
+
+@each_twin
+def test_a_command_is_unfinished_until_it_is_whole_or_wrong(twin: ModuleType) -> None:
+    for whole, line in ((pub(b"t", b"one"), b"PUB t\n"), (whole_mpub(b"t", b"one", b"x"), b"MPUB t\n")):
+        for end in range(len(whole) + 1):
+            unfinished = whole[:end] if end < len(whole) else b""
+            assert twin.unfinished_command(whole, 0, end, line, 5, 99) == unfinished
+        assert not twin.unfinished_command(whole, 0, 12, line, 2, 6)
+        assert not twin.unfinished_command(b"FIN", 0, 3, line, 5, 99)
+    assert not twin.unfinished_command(whole_mpub(b"t", b"", b"one")[:-1], 0, 99, b"MPUB t\n", 5, 99)
+
+
+@each_twin
+def test_as_much_is_written_as_the_descriptor_takes(twin: ModuleType) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    assert twin.write_some(write, memoryview(b"xonex")[1:4]) == 3
+    assert os.read(read, 100) == b"one"
+    assert [twin.write_some(write, b"two", end) for end in (-1, 0, 2, 9)] == [0, 0, 2, 3]
+    assert os.read(read, 100) == b"twtwo"
+    size = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
+    assert twin.write_some(write, bytes(size + 100)) == size
+    assert twin.write_some(write, b"one") == 0
+    os.close(read)
+    assert twin.write_some(write, b"one") == 0
+    os.close(write)
+    assert twin.write_some(write, b"one") == 0
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_add_the_same_commands(draw: Draw) -> None:
+    topics = [b"t"] * 9 + [b"u"]
+    data = b""
+    for _ in range(draw.randint(1, 5)):
+        bodies = draw.bodies()
+        data += pub(draw.choice(topics), bodies[0]) if draw.random() < 0.5 else whole_mpub(b"t", *bodies)
+    data = draw.mangled(data)
+    start, end = draw.choice([0, 0, 1]), draw.choice([len(data), len(data) + 9, draw.randint(0, len(data))])
+    ids, sizes = draw.choice([0, 1, 99]), (draw.choice([4, 40]), draw.choice([20, 300]))
+    results = []
+    for twin in TWINS:
+        writer = twin.BatchWriter(3, 5)
+        writer.use_ids(writer.next_id, ids)
+        stops = [
+            writer.add_whole_pubs(draw.kind(data), start, end, b"PUB t\n", sizes[0], 7),
+            writer.add_whole_mpubs(draw.kind(data), start, end, b"MPUB t\n", *sizes, 7),
+        ]
+        begun = [
+            twin.unfinished_command(data, stop, end, line, *sizes)
+            for stop, line in zip(stops, (b"PUB t\n", b"MPUB t\n"), strict=True)
+        ]
+        numbers = writer.count, writer.commands, writer.body_bytes, writer.ids_left, writer.next_id
+        results.append((stops, begun, numbers, writer.take()))
+    assert results[0] == results[1]
+
+
+@each_twin
+def test_a_writer_counts_the_ids_that_are_left(twin: ModuleType) -> None:
+    writer = twin.BatchWriter(0, 7)
+    assert writer.ids_left == 0
+    writer.use_ids(LAST_ID - 3, 4)  # the last that there are
+    assert (writer.next_id, writer.ids_left, writer.position) == (LAST_ID - 3, 4, 0)
+    writer.add_bodies([b"a", b"b"], 1, 0)
+    assert writer.ids_left == 2
+    writer.renumber(writer.position, writer.next_id + 1)
+    assert writer.ids_left == 1
+    writer.take()
+    assert writer.ids_left == 1
+    with pytest.raises(AttributeError):
+        writer.ids_left = 5
+
+
+# ---- blocks
+
+
+@each_twin
+def test_a_block_has_a_magic_a_crc_and_a_length(twin: ModuleType) -> None:
+    writer = twin.BlockWriter(b"TEST")
+    writer.add(b"one")
+    writer.add_range(b"F", 7, 1 << 40, 5)
+    assert writer.size == 3 + 17
+    records = b"oneF" + struct.pack(">IQI", 7, 1 << 40, 5)
+    behind = struct.pack(">I", len(records)) + records
+    crc = pure.crc32c(behind, 0, len(behind))
+    assert writer.take() == b"TEST" + struct.pack(">I", crc) + behind
+    assert writer.size == 0
+    assert writer.take() == b"TEST" + struct.pack(">II", pure.crc32c(bytes(4), 0, 4), 0)
+
+
+@each_twin
+def test_what_is_no_letter_or_magic_is_refused(twin: ModuleType) -> None:
+    for magic in (b"", b"NQJ", b"NQJ12"):
+        with pytest.raises(ValueError):
+            twin.BlockWriter(magic)
+    writer = twin.BlockWriter(b"TEST")
+    for letter in (b"", b"FF"):
+        with pytest.raises(ValueError):
+            writer.add_range(letter, 0, 0, 0)
+    assert writer.size == 0
+
+
+@agree
+@given(SEEDS)
+def test_the_twins_write_the_same_blocks(draw: Draw) -> None:
+    one, other = pure.BlockWriter(b"TEST"), fast.BlockWriter(b"TEST")
+    for _ in range(draw.randint(0, 12)):
+        name, *arguments = draw.choice(
+            [
+                ("add", draw.randbytes(draw.choice([0, 1, 9, 300]))),
+                (
+                    "add_range",
+                    b"F",
+                    draw.choice([0, 2**32 - 1]),
+                    draw.choice([0, LAST_ID]),
+                    draw.choice([1, 2**32 - 1]),
+                ),
+                ("take",),
+                ("drop",),
+            ]
+        )
+        assert getattr(one, name)(*arguments) == getattr(other, name)(*arguments)
+        assert one.size == other.size
+    assert one.take() == other.take()
+
+
 @agree
 @settings(max_examples=800)
 @given(SEEDS)
@@ -575,6 +766,45 @@ def test_the_twins_agree_on_gather(draw: Draw) -> None:
     assert start <= stop <= end
     assert len(pure.frame_ends(frames)) == count <= want
     assert count <= 1 or len(frames) <= max_bytes
+
+
+@agree
+@settings(max_examples=300)
+@given(SEEDS)
+def test_the_twins_read_the_same_runs(draw: Draw) -> None:
+    data = draw.mangled(draw.log())
+    readers = pure.BatchReader(), fast.BatchReader()
+    for reader in readers:
+        reader.data, reader.at = data, 0
+    if draw.random() < 0.3 and len(data) > HEADER:
+        for reader in readers:
+            reader.at, reader.remaining = HEADER, 1
+    for _ in range(10):
+        want, max_bytes = draw.choice([1, 2, 3, 100]), draw.choice([1, 80, 200, 10**6])
+        before = readers[0].at, readers[0].remaining
+        ours, theirs = (reader.gather(want, max_bytes) for reader in readers)
+        assert ours == theirs
+        one, other = (
+            (each.count, each.first_id, each.timestamp, each.at, each.remaining) for each in readers
+        )
+        assert one == other
+        frames, count, first, stop, remaining = pure.gather(
+            data, before[0], len(data), before[1], want, max_bytes
+        )
+        assert (ours, one[0]) == (frames, count)
+        if count:
+            stamp = int.from_bytes(frames[8:16], "big", signed=True)
+            assert one[1:] == (first, stamp, stop, remaining)
+        else:
+            assert (readers[0].at, readers[0].remaining) == before
+
+
+@each_twin
+def test_a_reader_knows_its_bounds(twin: ModuleType) -> None:
+    reader = twin.BatchReader()
+    assert (reader.gather(9, 9), reader.count) == (b"", 0)
+    reader.at = 5  # behind the data
+    assert (reader.gather(9, 9), reader.count, reader.at) == (b"", 0, 5)
 
 
 @agree

@@ -14,7 +14,7 @@ from unittest import mock
 
 from nsquark.errors import LogDamaged
 from nsquark.kernel import pure
-from nsquark.log import Cursor, Limits, Segment, TopicLog, cursor, reader, segment
+from nsquark.log import Cursor, Limits, Segment, TopicLog, cursor, segment, sources
 
 HEADER = struct.Struct(">4sIIIQQqq")
 EVERYTHING = 1 << 40
@@ -109,7 +109,7 @@ class Model:
         for due, bodies in commit:
             log.add_bodies(list(bodies), timestamp, due)
         assert log.commit() == sum(len(bodies) for _, bodies in commit)
-        chunk = log.chunk_at(log.end - 1)
+        chunk = log.tail.find(log.end - 1)
         assert chunk is not None
         batches = split_batches(chunk.data)
         assert [(batch.due, [*map(body_of, batch.frames)]) for batch in merged(batches)] == joined(commit)
@@ -189,7 +189,7 @@ def small_reads(size: int, stride: int = 100) -> Iterator[None]:
         mock.patch.object(cursor, "READ_SIZE", size),
         mock.patch.object(segment, "WINDOW", size),
         mock.patch.object(segment, "INDEX_STRIDE", stride),
-        mock.patch.object(reader, "_WINDOW", max(size, HEADER.size)),
+        mock.patch.object(sources, "_WINDOW", max(size, HEADER.size)),
     ):
         yield
 

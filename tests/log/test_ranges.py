@@ -26,6 +26,7 @@ def check(ranges: Ranges, model: set[int]) -> None:
         for length in (1, 2, 5):
             found = any(each in model for each in range(position, position + length))
             assert ranges.overlaps(position, position + length) == found
+        assert ranges.first_behind(position) == next((pair for pair in pairs if pair[1] > position), None)
         gap = position
         while gap in model:
             gap += 1

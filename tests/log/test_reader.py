@@ -122,7 +122,7 @@ def test_a_range_stays_readable_when_its_files_are_deleted(tmp_path: Path) -> No
 
 
 def test_no_range_holds_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsquark.log.reader.MAX_FILES", 3)
+    monkeypatch.setattr("nsquark.log.sources.MAX_FILES", 3)
     log = TopicLog(tmp_path, Limits(max_bytes_per_file=1), Ids())
     for number in range(10):
         Model(first=number).publish(log, [(0, [b"x"])])

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsquark import kernel
 from nsquark.log import Segment
@@ -23,7 +25,7 @@ def written(path: Path, base: int = 0, batches: int = 20, due: int = 0) -> tuple
             writer.add_bodies([b"x" * 20] * (number % 3 + 1), 1, due if number % 4 == 3 else 0)
             data = writer.take()
             file.write(data)
-            segment.written(position, number % 3 + 1, len(data))
+            segment.add(position, number % 3 + 1, len(data))
     return segment, split_batches(segment.path.read_bytes())
 
 
@@ -73,6 +75,30 @@ def test_the_index_leads_near_every_position(tmp_path: Path, again: bool, stride
     segment.close()
 
 
+@given(
+    stride=st.integers(1, 300),
+    beginning=st.sampled_from([0, 0, 500]),
+    sizes=st.lists(st.integers(1, 200), max_size=20),
+)
+def test_a_file_is_marked_once_a_stride(stride: int, beginning: int, sizes: list[int]) -> None:
+    with small_reads(250, stride):
+        segment = Segment(Path(), 7)
+    segment.size = beginning  # written by an earlier process, if it is not 0, and not walked yet
+    for number, size in enumerate(sizes):
+        segment.add(7 + 2 * number, 2, size)
+    assert (segment.size, segment.end) == (beginning + sum(sizes), 7 + 2 * len(sizes))
+    if beginning:
+        assert (segment.marks, segment.marked_to) == ([], 0)
+        return
+    marks: list[tuple[int, int]] = []
+    offset = 0
+    for number, size in enumerate(sizes):
+        if not marks or offset - marks[-1][1] >= stride:
+            marks.append((7 + 2 * number, offset))
+        offset += size
+    assert (segment.marks, segment.marked_to) == (marks, offset)
+
+
 def test_the_index_goes_on_where_it_was_read(tmp_path: Path) -> None:
     with small_reads(250, 1):
         written(tmp_path)[0].close()
@@ -84,7 +110,7 @@ def test_the_index_goes_on_where_it_was_read(tmp_path: Path) -> None:
         data = writer.take()
         with open(segment.path, "ab") as file:
             file.write(data)
-        segment.written(segment.end, 1, len(data))
+        segment.add(segment.end, 1, len(data))
         assert segment.offset_near(segment.end - 1) == before
     segment.close()
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsquark.log import Cursor, LogReader, TopicLog, syncing
+from nsquark.log import Cursor, LogReader, TopicLog, copying, syncing
 from tests.log.contents import (
     EVERYTHING,
     Draw,
@@ -201,7 +201,7 @@ def test_a_sector_that_does_not_read_costs_no_other_when_its_segment_is_written_
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t"
-    monkeypatch.setattr(syncing, "SECTOR", ONE)
+    monkeypatch.setattr(copying, "SECTOR", ONE)
     log, model = filled(path, 5, tail_messages=1)
     disk.refuses = lambda path: True
     attempt(log)
@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_the_old_segment_and_no_copy(
     real = os.write
 
     def full(fd: int, data: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(syncing.COPY):
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(copying.COPY):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data)
 
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_the_old_segment_and_no_copy(
         error = attempt(log)
     assert error is not None
     assert error.errno == errno.ENOSPC
-    assert not list(tmp_path.glob("*" + syncing.COPY))
+    assert not list(tmp_path.glob("*" + copying.COPY))
     assert read_all(log) == model.frames
     assert attempt(log) is None
     assert log.unsynced == 0
@@ -282,10 +282,10 @@ def test_a_copy_of_a_deleted_topic_does_not_get_among_those_of_its_successor(
 def test_a_copy_that_a_crash_has_left_is_removed(tmp_path: Path) -> None:
     log, model = filled(tmp_path, 3)
     log.close()
-    (tmp_path / f"{0:020d}{syncing.COPY}").write_bytes(b"NQB1")
+    (tmp_path / f"{0:020d}{copying.COPY}").write_bytes(b"NQB1")
     log = opened(tmp_path)
     assert read_all(log) == model.frames
-    assert not list(tmp_path.glob("*" + syncing.COPY))
+    assert not list(tmp_path.glob("*" + copying.COPY))
     log.close()
 
 

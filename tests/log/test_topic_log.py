@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsquark import kernel
-from nsquark.log import Cursor, Limits, LogSync, Ranges, TopicLog, topic_log
+from nsquark.log import UNLIMITED, Cursor, Limits, LogSync, Ranges, Retention, TopicLog, files, topic_log
 from tests.log.contents import (
     EVERYTHING,
     Draw,
@@ -200,10 +200,10 @@ def test_the_tail_is_bounded_by_messages(tmp_path: Path, limit: int) -> None:
         model.publish(log, [(0, [b"%d" % number])])
         assert 1 <= log.tail_length <= max(limit, 1)
         for position in range(log.end):
-            chunk = log.chunk_at(position)
+            chunk = log.tail.find(position)
             assert (chunk is not None) == (position >= log.end - log.tail_length)
             assert chunk is None or chunk.position <= position < chunk.end
-    assert log.chunk_at(log.end) is None
+    assert log.tail.find(log.end) is None
     assert read_all(log) == model.frames
     log.close()
 
@@ -301,7 +301,7 @@ def test_what_is_before_the_low_water_mark_goes_by_whole_segments(tmp_path: Path
 def test_a_large_log_that_is_all_consumed_begins_a_new_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_log, "ROLL_WHEN_CONSUMED", 3 * ONE)
+    monkeypatch.setattr(files, "ROLL_WHEN_CONSUMED", 3 * ONE)
     log, model = filled(tmp_path, 2)
     assert log.trim(2, 0.0) == []  # too small to be worth it
     model.publish(log, [(0, [b"%010d" % 2])])
@@ -363,8 +363,43 @@ def test_retention_outlives_the_process(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize(
+    ("retention", "first"),
+    [
+        (Retention(), 9),
+        (Retention(bytes=7 * ONE), 3),
+        (Retention(time=10 * 10**9), 0),
+        (Retention(time=10**9), 9),
+        (Retention(UNLIMITED, 0), 0),
+        (Retention(0, UNLIMITED), 0),
+        (Retention(UNLIMITED, 10**9), 9),
+        (Retention(7 * ONE, UNLIMITED), 3),
+        (Retention(0, 0), 9),
+    ],
+)
+def test_a_log_keeps_to_other_limits_from_then_on(tmp_path: Path, retention: Retention, first: int) -> None:
+    log, _ = filled(tmp_path, 10, max_bytes_per_file=3 * ONE, retention_bytes=10 * ONE)
+    for segment in log.segments:
+        segment.modified = 1000.0
+    delete(log.trim(10, 1005.0))
+    assert log.first == 0
+    log.limit(retention.apply_to(log.limits._replace(retention_bytes=0)))
+    delete(log.trim(10, 1005.0))
+    assert log.first == first
+    log.close()
+
+
+def test_what_is_held_from_a_position_on(tmp_path: Path) -> None:
+    log, _ = filled(tmp_path, 10, max_bytes_per_file=3 * ONE)
+    held = [log.held_from(position) for position in range(12)]
+    assert held == [(10 * ONE, 4)] * 3 + [(7 * ONE, 3)] * 3 + [(4 * ONE, 2)] * 3 + [(ONE, 1)] + [(0, 0)] * 2
+    log.close()
+    memory = opened(None)
+    assert memory.held_from(0) == (0, 0)
+
+
 def test_retention_stops_a_consumed_log_from_rolling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_log, "ROLL_WHEN_CONSUMED", ONE)
+    monkeypatch.setattr(files, "ROLL_WHEN_CONSUMED", ONE)
     log, _ = filled(tmp_path, 3, retention_bytes=3 * ONE)
     assert log.trim(3, 0.0) == []
     assert len(log.segments) == 1
@@ -398,7 +433,7 @@ def test_an_ephemeral_log_keeps_what_is_needed() -> None:
     needed.add(50, 90)
     log.keep(needed)
     kept = [*range(9, 12), *range(48, 90)]  # by whole commits
-    assert [position for position in range(log.end) if log.chunk_at(position) is not None] == kept
+    assert [position for position in range(log.end) if log.tail.find(position) is not None] == kept
     assert log.first == 9
     for position in (10, 11, 50, 89):
         run = Cursor(log, position).read(1, EVERYTHING)

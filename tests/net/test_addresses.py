@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsquark.net.addresses import join_address, name_of, split_address
+from nsquark.net.addresses import is_path, join_address, name_of, split_address, split_off_port
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,7 @@ def test_an_address(address: str, host: str, port: int) -> None:
         ("host", "address host: missing port in address"),
         ("[::1]", "address [::1]: missing port in address"),
         ("::1:4160", "address ::1:4160: too many colons in address"),
+        ("[::1:4160", "address [::1:4160: too many colons in address"),
         ("host:65536", "address 65536: invalid port"),
         ("host:99999999999999999999", "address 99999999999999999999: invalid port"),
         ("host:-1", "unknown port tcp/-1"),
@@ -52,3 +53,26 @@ def test_addresses_are_shown_as_go_shows_them() -> None:
     assert name_of(("::1", 1, 0, 0)) == "[::1]:1"
     assert name_of("/tmp/x.sock") == "/tmp/x.sock"
     assert name_of("") == name_of(None) == "@"
+    assert name_of(b"\0abstract") == "@abstract"
+
+
+def test_a_port_may_be_split_off_as_it_is_written() -> None:
+    assert split_off_port("[::1]:http") == ("::1", "http")
+    assert split_off_port("::1:8125") == ("::1", "8125")
+    with pytest.raises(ValueError, match="missing port"):
+        split_off_port("host")
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("/run/nsqd.sock", True),
+        ("nsqd.sock", True),
+        ("/run/a:b/nsqd.sock", True),
+        (":4150", False),
+        ("[::1]", False),
+        ("host:4150", False),
+    ],
+)
+def test_a_path_is_told_from_an_address(address: str, path: bool) -> None:
+    assert is_path(address) == path

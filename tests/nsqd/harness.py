@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from nsquark import kernel
 from nsquark.errors import LogDamaged
+from nsquark.kernel import Buffer
 from nsquark.log import Segment
 from nsquark.names import is_ephemeral
 from nsquark.nsqd.core.consumer import Consumer
@@ -35,6 +38,18 @@ class Clock:
 
     def monotonic(self) -> int:
         return self.now
+
+
+def refuse_commits(patch: pytest.MonkeyPatch, topic: Topic, error: OSError) -> None:
+    """Have the disk refuse every write to the log of this topic."""
+    real = os.write
+
+    def write(fd: int, data: Buffer) -> int:
+        if topic.log.files is not None and fd == topic.log.files.fd:
+            raise error
+        return real(fd, data)
+
+    patch.setattr(os, "write", write)
 
 
 class InlineSyncer:
@@ -125,7 +140,7 @@ class Harness:
         self.timers: Any = ManualTimers()
         self.due_timers: Any = ManualTimers()
         self.syncer: Any = InlineSyncer()
-        self.health = Health()
+        self.health = Health(self._problems_changed)
         self.problems = self.health.problems
         self.reads: Any = InlineReads()
         self.dead_letters = DeadLetters(self)
@@ -142,6 +157,10 @@ class Harness:
         self.health.failed(what, reason)
         self.reasons.append(reason)
 
+    def _problems_changed(self) -> None:
+        for topic in self.topics.values():
+            topic.problems_changed()
+
     def changed(self, ephemeral: bool) -> None:
         pass
 
@@ -152,7 +171,7 @@ class Harness:
         if name not in self.topics:
             directory = None if is_ephemeral(name) else self.path / name
             self.topics[name] = Topic(self, name, directory)
-            self.topics[name].rewrite_journal()
+            self.topics[name].journaling.rewrite()
         return self.topics[name]
 
     def delete_topic(self, name: str) -> None:

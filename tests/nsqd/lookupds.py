@@ -7,7 +7,8 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from tests.daemon import PATIENCE, sized
+from tests.daemon import PATIENCE, sized, until
+from tests.nsqd.api import Api
 
 OK = sized(b"OK")
 
@@ -147,3 +148,19 @@ async def lookupds(number: int) -> AsyncIterator[list[ScriptedLookupd]]:
     finally:
         for lookupd in found:
             await lookupd.close()
+
+
+async def identified(api: Api, number: int = 1) -> None:
+    """Return when so many lookupds have said who they are."""
+
+    def known() -> int:
+        connections = [peer.connection for peer in api.broker.lookup._peers.values()]
+        return sum(1 for connection in connections if connection is not None and connection.info is not None)
+
+    await until(lambda: known() == number)
+
+
+async def set_lookupds(api: Api, *found: ScriptedLookupd) -> None:
+    addresses = json.dumps([lookupd.address for lookupd in found]).encode()
+    answer = await api.put("/config/nsqlookupd_tcp_addresses", addresses)
+    assert (answer.status, json.loads(answer.body)) == (200, json.loads(addresses))

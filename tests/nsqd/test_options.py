@@ -69,8 +69,12 @@ DEFAULTS = {
     "topology_zone": "",
     "enable_experiment": [],
     # Ours.
+    "import_": "on",
+    "log_format": "text",
+    "drain_timeout": 5.0,
     "retention_bytes": 0,
     "retention_time": 0.0,
+    "channel_hold_timeout": 0.0,
     "staged_max_bytes": 10 << 30,
     "staged_timeout": 21600.0,
     "staged_app_timeout": 2592000.0,
@@ -78,6 +82,7 @@ DEFAULTS = {
 }
 WITHOUT_KEY = {"version": False, "config": "", "verbose": False, "worker_id": False}
 OTHER_KEYS = {
+    "import_": "import",
     "node_id": "id",
     "lookupd_tcp_address": "nsqlookupd_tcp_addresses",
     "auth_http_address": "auth_http_addresses",
@@ -393,7 +398,9 @@ def test_a_value_of_the_wrong_type_names_gos_field(tmp_path: Path) -> None:
             "--e2e-processing-latency-window-time must be > 0",
         ),
         (["--retention-bytes=-1"], "--retention-bytes must be >= 0"),
+        (["--drain-timeout=-1s"], "--drain-timeout must be >= 0"),
         (["--retention-time=-1s"], "--retention-time must be >= 0"),
+        (["--channel-hold-timeout=-1s"], "--channel-hold-timeout must be >= 0"),
     ],
 )
 def test_what_nsqd_cannot_run_with_is_refused(argv: list[str], reason: str) -> None:
@@ -481,6 +488,7 @@ def test_config_values_are_ready_for_json_or_text() -> None:
         "msg_timeout": 60_000_000_000,
         "min_output_buffer_timeout": 25_000_000,
         "retention_time": 0,
+        "channel_hold_timeout": 0,
         "max_attempts": 0,
         "snappy": True,
         "tls_required": 1,
@@ -538,3 +546,29 @@ def test_given_broadcast_ports_beat_the_real_ones() -> None:
     options.fill_in(4150, 4151)
     assert (options.broadcast_tcp_port, options.broadcast_http_port) == (1, 2)
     assert options.statsd_prefix == "nsq.h_2."
+
+
+# The import of what Go's nsqd has left.
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [('"on"', "on"), ('"off"', "off"), ('"Check"', "check"), ("true", "on"), ("false", "off")],
+)
+def test_import_in_the_config_file(tmp_path: Path, text: str, value: str) -> None:
+    assert parse(with_config(tmp_path, f"import = {text}")).import_ == value
+    assert parse(with_config(tmp_path, f"import = {text}", "--import=off")).import_ == "off"
+
+
+@pytest.mark.parametrize("word", ["", "yes", "checks"])
+def test_import_is_one_of_three_words(word: str, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"\(on, off, check\)"):
+        parse([f"--import={word}"])
+    with pytest.raises(StartError, match=r"\(on, off, check\)"):
+        parse(with_config(tmp_path, f'import = "{word}"'))
+
+
+@pytest.mark.parametrize("text", ['["on"]', "1", "0.5"])
+def test_import_is_no_number_and_no_list(text: str, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="invalid value type"):
+        parse(with_config(tmp_path, f"import = {text}"))

@@ -12,6 +12,7 @@ from nsquark.nsqlookupd.options import FLAGS, Options, parse, validate
 
 DEFAULTS: dict[str, object] = {
     "log_level": "info",
+    "log_format": "text",
     "log_prefix": "[nsqlookupd] ",
     "tcp_address": "0.0.0.0:4160",
     "http_address": "0.0.0.0:4161",

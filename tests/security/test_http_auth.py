@@ -85,6 +85,75 @@ async def test_without_a_secret_or_with_a_wrong_one(guarded: Nsqd, method: str, 
     assert not [line for line in guarded.lines if "wr0ng" in line]
 
 
+async def test_reports_of_a_channel_need_its_subscribers_and_those_of_the_node_need_everything(
+    guarded: Nsqd,
+) -> None:
+    for path in ("/topic/create?topic=events", "/channel/create?topic=events&channel=people"):
+        assert await status_of(guarded, "POST", path, "all") == 200
+    here = "topic=events&channel=people"
+    # 400: it may, and what it sends is no report
+    for secret, tell, ask_here, ask_topic, ask_all in [
+        ("all", 400, 200, 200, 200),
+        ("reader", 400, 200, 403, 403),
+        ("publisher", 403, 403, 403, 403),
+        ("two halves", 400, 200, 200, 403),
+    ]:
+        assert await status_of(guarded, "POST", f"/channel/report?{here}", secret) == tell, secret
+        assert await status_of(guarded, "GET", f"/channel/reports?{here}", secret) == ask_here, secret
+        assert await status_of(guarded, "GET", "/channel/reports?topic=events", secret) == ask_topic, secret
+        assert await status_of(guarded, "GET", "/channel/reports", secret) == ask_all, secret
+        assert await status_of(guarded, "GET", "/channel/reports?channel=people", secret) == ask_all, secret
+
+
+async def test_a_grant_for_one_channel_reads_the_log_through_it_and_nothing_else(guarded: Nsqd) -> None:
+    for path in ("/topic/create?topic=events", "/topic/create?topic=others"):
+        assert await status_of(guarded, "POST", path, "all") == 200
+    assert await status_of(guarded, "POST", "/pub?topic=events", "all") == 200
+    for route in ("/log/range", "/log/read", "/topic/peek"):
+        for query, reader, publisher, two_halves in [
+            ("topic=events&through=people", 200, 403, 200),  # a channel that is not there yet
+            ("topic=events", 403, 403, 200),
+            ("topic=events&through=", 403, 403, 200),
+            ("topic=events&through=people2", 403, 403, 200),
+            ("topic=events&through=people&channel=others", 403, 403, None),
+            ("topic=events&through=others&channel=people", 403, 403, None),
+            ("topic=others&through=people", 403, 403, 200),
+            ("through=people", 400, 400, 400),
+        ]:
+            path = f"{route}?{query}"
+            assert await status_of(guarded, "GET", path, "reader") == reader, path
+            assert await status_of(guarded, "GET", path, "publisher") == publisher, path
+            if two_halves is not None:
+                assert await status_of(guarded, "GET", path, "two halves") == two_halves, path
+    # what the parameter does not open
+    for method, path in [
+        ("GET", "/channel/reports?topic=events&through=people"),
+        ("GET", "/channel/reports?through=people"),
+        ("GET", "/channel/peek?topic=events&channel=others&through=people"),
+        ("POST", "/channel/seek?topic=events&channel=others&to=latest&through=people"),
+        ("POST", "/channel/commit?topic=events&channel=others&to=0&through=people"),
+        ("POST", "/channel/lease?topic=events&channel=others&owner=me&through=people"),
+        ("POST", "/channel/hold_timeout?topic=events&channel=others&to=0&through=people"),
+        ("POST", "/topic/retention?topic=events&bytes=0&through=people"),
+        ("POST", "/topic/empty?topic=events&through=people"),
+        ("POST", "/pub?topic=events&through=people"),
+    ]:
+        assert await status_of(guarded, method, path, "reader") == 403, path
+    # everything that a streaming query does
+    here = "topic=events&channel=people"
+    for method, path in [
+        ("GET", "/log/range?topic=events&through=people"),
+        ("POST", f"/channel/lease?{here}&owner=me"),
+        ("POST", f"/channel/create?{here}&from=earliest"),
+        ("GET", f"/log/range?{here}&commit=0&moves=0"),
+        ("GET", "/log/read?topic=events&through=people"),
+        ("POST", f"/channel/commit?{here}&to=1"),
+        ("POST", f"/channel/hold_timeout?{here}&to=1h"),
+        ("GET", "/topic/retention?topic=events"),
+    ]:
+        assert await status_of(guarded, method, path, "reader") == 200, path
+
+
 async def test_ping_is_open(guarded: Nsqd) -> None:
     assert (await ask(guarded, "GET", "/ping"))[:2] == (200, b"OK")
 

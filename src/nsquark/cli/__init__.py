@@ -1,1 +1,1 @@
-"""What the command line of every program shares: flags, log lines, the process."""
+"""The shared part of every program's command line: flags, log lines, the process."""

@@ -21,6 +21,7 @@ from nsquark.gotext import (
     seconds,
 )
 
+from .log_forms import FORMS
 from .logs import LEVELS
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ T = TypeVar("T")
 class Kind:
     """A kind of value. Subclasses that daemons add for themselves live beside their options."""
 
-    # What the usage calls the value; empty for booleans, which need none.
+    # The name of the value in the usage; empty for booleans, which need none.
     word = "value"
     # `--x` alone means true, and a separate word is never taken for the value.
     boolean = False
@@ -45,15 +46,15 @@ class Kind:
         raise NotImplementedError
 
     def shown(self, value: Any) -> str:
-        """As Go prints it."""
+        """The value as Go prints it."""
         return format_value(value)
 
     def default_shown(self, value: Any) -> str:
-        """For the usage; empty if the default goes without saying."""
+        """The default for the usage; empty if the usage does not show it."""
         return self.shown(value) if value else ""
 
     def config_value(self, value: Any) -> object:
-        """As `/config/<key>` answers it: ready for JSON, but for strings, which go as plain text."""
+        """The value as `/config/<key>` answers it: ready for JSON, or a string for plain text."""
         return value
 
 
@@ -198,6 +199,22 @@ def parse_log_level(word: str) -> str:
     return word.lower()
 
 
+class LogFormatKind(Kind):
+    """One of the words of `log_forms.FORMS`."""
+
+    def parse(self, text: str, so_far: Any) -> str:
+        return parse_log_format(text)
+
+    def coerce(self, value: object) -> str:
+        return parse_log_format(format_value(value))
+
+
+def parse_log_format(word: str) -> str:
+    if word not in FORMS:
+        raise ValueError(f"invalid log format '{word}' ({', '.join(FORMS)})")
+    return word
+
+
 def wrong_type(value: object) -> ValueError:
     """A TOML value of a type that the option does not take."""
     names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "array", dict: "table"}
@@ -223,3 +240,4 @@ DURATION = DurationKind()
 STRINGS = StringsKind()
 FLOATS = FloatsKind()
 LOG_LEVEL = LogLevelKind()
+LOG_FORMAT = LogFormatKind()

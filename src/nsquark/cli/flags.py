@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +32,14 @@ from .flag_kinds import (
     FLOAT,
     FLOATS,
     INT,
+    LOG_FORMAT,
     LOG_LEVEL,
     STRING,
     STRINGS,
     Kind,
     parse_log_level,
 )
-from .logs import format_line, timestamp
+from .log_forms import FORMS, line_of, text_form, timestamp
 
 __all__ = [
     "BOOL",
@@ -45,6 +47,7 @@ __all__ = [
     "FLOAT",
     "FLOATS",
     "INT",
+    "LOG_FORMAT",
     "LOG_LEVEL",
     "STRING",
     "STRINGS",
@@ -68,7 +71,7 @@ class StartError(NsquarkError):
     status = 1
 
     def for_stderr(self, log_prefix: str, now: float) -> str:
-        return format_line(log_prefix, "FATAL", str(self), now) + "\n"
+        return line_of(text_form, log_prefix, logging.CRITICAL, str(self), now) + "\n"
 
 
 class ValueRefused(StartError):
@@ -103,18 +106,25 @@ class HelpRequested(FlagError):
         return self.usage
 
 
-def report(error: StartError, log_prefix: str) -> int:
-    """Tell the error on stderr, without the log's queue, and return the exit status."""
+def report(error: StartError, log_prefix: str, log_format: str = "text") -> int:
+    """Tell the error on stderr, without the log's queue, and return the exit status.
+
+    `log_format` is that of the log, once the command line has been read.
+    """
+    if log_format == "text":
+        told = error.for_stderr(log_prefix, time.time())
+    else:
+        told = line_of(FORMS[log_format], log_prefix, logging.CRITICAL, str(error), time.time()) + "\n"
     if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # closed or broken: nobody there to tell
-            sys.stderr.write(error.for_stderr(log_prefix, time.time()))
+        with contextlib.suppress(OSError, ValueError):  # closed or broken: no reader is left
+            sys.stderr.write(told)
             sys.stderr.flush()
     return error.status
 
 
 @dataclasses.dataclass(slots=True, repr=False, eq=False)
 class Flag:
-    """What one field of an options dataclass is on the command line and in the config file."""
+    """One field of an options dataclass, as it is on the command line and in the config file."""
 
     name: str
     field: str
@@ -124,16 +134,16 @@ class Flag:
     default: Callable[[], Any]
     # The key in the config file and under /config; None if it has none.
     key: str | None
-    # What Go's programs call the field: one error text shows it.
+    # The name of the field in Go's programs: one error text shows it.
     go_name: str
-    # What to do instead of giving this flag; empty if it is as good as any.
+    # The advice for a deprecated flag; empty for any other.
     deprecated: str
 
 
 def flag(
     kind: Kind, default: Any, help: str, *, key: str | None = "", go_name: str = "", deprecated: str = ""
 ) -> Any:
-    """A field of an options dataclass, named as the flag with `_` for `-`.
+    """A field of an options dataclass, named as the flag with `_` for `-` (`from_` is `--from`).
 
     A callable default is called for the value. `key` is the key in the config file, unless it is the
     field's name; None keeps the flag out of the file. `deprecated` says what to do instead.
@@ -150,7 +160,7 @@ def _flag_of(field: dataclasses.Field[Any]) -> Flag:
     if key == "":
         key = field.name
     return Flag(
-        name=field.name.replace("_", "-"),
+        name=field.name.rstrip("_").replace("_", "-"),
         field=field.name,
         kind=field.metadata["kind"],
         help=field.metadata["help"],
@@ -168,7 +178,7 @@ def _go_name(key: str) -> str:
 
 @dataclasses.dataclass(slots=True, repr=False, eq=False)
 class CommandLine:
-    """What was given: values by field, warnings to log once there is a log, and the words after the flags."""
+    """A parsed command line: values by field, warnings for the log, and the words after the flags."""
 
     values: dict[str, Any]
     warnings: list[str]
@@ -210,7 +220,7 @@ class FlagSet(Generic[OptionsT]):
         fields = dataclasses.fields(options)  # type: ignore[arg-type]  # a type says nothing of being a dataclass
         self.flags = {f.name: f for f in (_flag_of(field) for field in fields if "kind" in field.metadata)}
         self.keys = {f.key: f for f in self.flags.values() if f.key is not None}
-        self._renamed = renamed or {}
+        self.renamed = renamed or {}
         self._checked_first = checked_first
 
     def parse(self, argv: Sequence[str]) -> CommandLine:
@@ -225,8 +235,8 @@ class FlagSet(Generic[OptionsT]):
             name, equals, text = word[2 if word[1] == "-" else 1 :].partition("=")
             if not name or name[0] == "-":
                 raise self._error(f"bad flag syntax: {word}")
-            values = renamed_values if name in self._renamed else line.values
-            found = self.flags.get(self._renamed.get(name, name))
+            values = renamed_values if name in self.renamed else line.values
+            found = self.flags.get(self.renamed.get(name, name))
             if found is None:
                 if name in ("h", "help"):
                     raise HelpRequested(self.usage())
@@ -241,17 +251,19 @@ class FlagSet(Generic[OptionsT]):
                 values[found.field] = found.kind.parse(text, values.get(found.field))
             except ValueError as error:
                 raise self._bad_value(found.kind, name, text, str(error)) from None
-            advice = f"use --{found.name}" if name in self._renamed else found.deprecated
+            advice = f"use --{found.name}" if name in self.renamed else found.deprecated
             if advice:
                 _append_once(line.warnings, f"--{name} is deprecated: {advice}")
-        # Whoever gives both names means the new one.
+        # With both names given, the new one counts.
         line.values = renamed_values | line.values
         return line
 
     def build(self, line: CommandLine) -> OptionsT:
         """The options, from this command line and the config file that it names."""
-        # Whoever asks for the version gets it, however broken the file.
-        config = {} if line.values.get("version") else read_config(line.values.get("config", ""))
+        # --version is answered even if the file is broken.
+        path = line.values.get("config", "")
+        config = {} if line.values.get("version") else read_config(path)
+        self._warn_of_unknown_keys(path, config, line.warnings)
         for key in self._checked_first:
             if key in config:
                 try:
@@ -266,6 +278,17 @@ class FlagSet(Generic[OptionsT]):
                 values[found.field] = self._coerce(found, config[found.key])
         return self.options(**values)
 
+    def _warn_of_unknown_keys(self, path: str, config: Mapping[str, Any], warnings: list[str]) -> None:
+        """A key that is misspelt would leave its option at the default, and no other sign."""
+        unknown = [key for key in config if key not in self.keys]
+        if unknown:
+            import difflib
+
+            for key in unknown:
+                near = difflib.get_close_matches(key.lower().replace("-", "_"), self.keys, 1)
+                hint = f"did you mean {near[0]}?" if near else "it has no effect"
+                _append_once(warnings, f"{path}: there is no key {key}: {hint}")
+
     def _coerce(self, found: Flag, value: Any) -> Any:
         try:
             return found.kind.coerce(value)
@@ -277,9 +300,9 @@ class FlagSet(Generic[OptionsT]):
             ) from None
 
     def usage(self) -> str:
-        """As Go prints it: sorted by name, each with its default unless that is empty or zero."""
+        """The usage as Go prints it: sorted by name, each with its default unless that is empty or zero."""
         entries = {found.name: (found.kind, found.help, found.default()) for found in self.flags.values()}
-        for old, new in self._renamed.items():
+        for old, new in self.renamed.items():
             kind = self.flags[new].kind
             entries[old] = (kind, f"deprecated: use --{new}", None)
         text = f"Usage of {self.program}:\n"

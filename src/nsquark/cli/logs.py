@@ -20,6 +20,10 @@ import threading
 import time
 from typing import Final
 
+from .log_forms import Form, format_line, line_of, on_one_line, text_form, timestamp
+
+__all__ = ["LEVELS", "LineHandler", "flush", "format_line", "set_level", "set_up", "timestamp"]
+
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -27,14 +31,6 @@ LEVELS: Final = {
     "error": logging.ERROR,
     "fatal": logging.CRITICAL,
 }
-_PRINTED: Final = {
-    logging.DEBUG: "DEBUG",
-    logging.INFO: "INFO",
-    logging.WARNING: "WARNING",
-    logging.ERROR: "ERROR",
-    logging.CRITICAL: "FATAL",
-}
-
 # What may wait for a reader. A megabyte is some ten thousand lines.
 QUEUE_BYTES: Final = 1 << 20
 # What one write takes off the queue.
@@ -45,10 +41,10 @@ FLUSH_TIMEOUT: Final = 1.0
 _handler: LineHandler | None = None
 
 
-def set_up(prefix: str, level: str = "info", fd: int = 2) -> None:
+def set_up(prefix: str, level: str = "info", fd: int = 2, form: Form = text_form) -> None:
     """Send every log line from here on to `fd`, each begun with `prefix` (its trailing space included).
 
-    May be called again: the new settings replace the old.
+    May be called again: the new settings replace the old. `form` makes the lines.
     """
     global _handler
     # Who called from where, in which thread and process, is nowhere printed: spare every line the search.
@@ -59,7 +55,7 @@ def set_up(prefix: str, level: str = "info", fd: int = 2) -> None:
         root.removeHandler(_handler)
         _handler.flush()
         _handler.close()
-    _handler = LineHandler(prefix, fd)
+    _handler = LineHandler(prefix, fd, form)
     root.addHandler(_handler)
     set_level(level)
 
@@ -76,35 +72,18 @@ def flush(timeout: float = FLUSH_TIMEOUT) -> bool:
     return _handler is None or _handler.drain(timeout)
 
 
-def timestamp(now: float) -> str:
-    """Local time, as Go's log package writes it without microseconds."""
-    return time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now))
-
-
-def format_line(prefix: str, level: str, text: str, now: float) -> str:
-    """A whole line but for its end, such as `[nsqd] 2024/05/01 12:00:00.000123 FATAL: text`."""
-    micros = round(now * 1_000_000)
-    return f"{prefix}{timestamp(micros // 1_000_000)}.{micros % 1_000_000:06d} {level}: {_on_one_line(text)}"
-
-
-def _on_one_line(text: str) -> str:
-    # Clients choose parts of what is logged. They shall not forge lines, nor talk to the terminal.
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in text)
-
-
 def _encode(line: str) -> bytes:
     # The prefix came from the command line, and goes out byte for byte even if it is no UTF-8.
     return line.encode("utf-8", "surrogateescape") + b"\n"
 
 
 class LineHandler(logging.Handler):
-    """Formats records as NSQ's lines and hands them to a thread that writes them to a descriptor."""
+    """Formats records as lines and hands them to a thread that writes them to a descriptor."""
 
-    def __init__(self, prefix: str, fd: int = 2) -> None:
+    def __init__(self, prefix: str, fd: int = 2, form: Form = text_form) -> None:
         super().__init__()
         self.prefix = prefix
+        self._form = form
         # What the thread shall do: write these bytes (and for how many lines they stand), tell that it got
         # here, or end.
         self._queue: queue.SimpleQueue[tuple[bytes, int] | threading.Event | None] = queue.SimpleQueue()
@@ -134,10 +113,10 @@ class LineHandler(logging.Handler):
             text = record.getMessage()
         except Exception as error:  # the caller's format and arguments do not fit each other
             text = f"cannot log {record.msg!r} with {record.args!r}: {error!r}"
-        line = format_line(self.prefix, _PRINTED.get(record.levelno, record.levelname), text, record.created)
+        trace: list[str] = []
         if record.exc_info:
-            for traceback_line in logging.Formatter().formatException(record.exc_info).splitlines():
-                line += "\n    " + _on_one_line(traceback_line)
+            trace = logging.Formatter().formatException(record.exc_info).splitlines()
+        line = self._form(self.prefix, record, on_one_line(text), trace)
         dropped = self._take_dropped()
         data = self._notice(dropped) + _encode(line)
         self._queued += len(data)
@@ -171,7 +150,7 @@ class LineHandler(logging.Handler):
             return b""
         lines = "1 log line was" if dropped == 1 else f"{dropped} log lines were"
         text = f"{lines} dropped here: stderr did not take them"
-        return _encode(format_line(self.prefix, "WARNING", text, time.time()))
+        return _encode(line_of(self._form, self.prefix, logging.WARNING, text, time.time()))
 
     def _write_queue(self) -> None:
         """The thread: take what is there, up to a limit, and write it at once."""

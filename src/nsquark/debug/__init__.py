@@ -1,5 +1,5 @@
 """What an operator needs to look into a running daemon: `/debug`, for every daemon that has an HTTP port."""
 
-from nsquark.debug.routes import add_debug_routes
+from .routes import add_debug_routes
 
 __all__ = ["add_debug_routes"]

@@ -69,7 +69,7 @@ class DebugApi:
     """A method per route."""
 
     def __init__(self) -> None:
-        self._busy = False  # somebody takes a profile
+        self._busy = False  # a profile is being taken
         self._watcher: BlockWatcher | None = None
 
     def index(self, _request: Request) -> Response:

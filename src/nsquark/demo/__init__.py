@@ -1,1 +1,1 @@
-"""What `make run` starts: nsqlookupd, nsqd, and for show a small stream and a query that archives it."""
+"""What `make run` starts: `nsquark up`, and for show a small stream and a query that archives it."""

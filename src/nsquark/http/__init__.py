@@ -1,7 +1,10 @@
-"""The small HTTP server that the daemons share: a router of plain functions over `httptools`."""
+"""The small HTTP server that the daemons share: a router of plain functions over `httptools`.
 
-from nsquark.http.body import BodyWriter
-from nsquark.http.message import (
+`HttpServer` and `Limits` are loaded when they are first asked for: clients need neither them nor `httptools`.
+"""
+
+from .body import BodyWriter
+from .message import (
     JSON_TYPE,
     TEXT_TYPE,
     HttpError,
@@ -18,9 +21,12 @@ from nsquark.http.message import (
     v1_stream,
     v1_text,
 )
-from nsquark.http.router import Answer, Handler, OneAnswer, Route, Router
-from nsquark.http.server import HttpServer, Limits
-from nsquark.http.slices import joined, slices
+from .router import Answer, Handler, OneAnswer, Route, Router
+from .slices import joined, slices
+
+TYPE_CHECKING = False  # as type checkers know it, without loading `typing`
+if TYPE_CHECKING:
+    from .server import HttpServer, Limits
 
 __all__ = [
     "JSON_TYPE",
@@ -49,3 +55,11 @@ __all__ = [
     "v1_stream",
     "v1_text",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("HttpServer", "Limits"):
+        raise AttributeError(f"module 'nsquark.http' has no attribute {name!r}")
+    from . import server
+
+    return getattr(server, name)

@@ -6,7 +6,8 @@ import logging
 from time import perf_counter
 
 from nsquark.gotext import format_duration
-from nsquark.http.message import Request, Response
+
+from .message import Request, Response
 
 logger = logging.getLogger(__name__)
 

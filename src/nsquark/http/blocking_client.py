@@ -22,6 +22,7 @@ from nsquark.net.congestion import do_not_pace
 from .client_protocol import MAX_BODY, BadStatus, nsq_headers, pack_request, parse_url, port_of, without_query
 
 _IDLE = 4  # connections to one daemon, per process
+_CONNECT = 4.0  # seconds that a host has to accept a connection: its kernel does, however busy the daemon is
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ _idle_connections = _IdleConnections()
 def _connect(base: str, access: Access) -> socket.socket:
     parts = parse_url(base)
     context = access.ssl_context() if parts.scheme == "https" else None
-    connection = socket.create_connection((parts.hostname or "", port_of(parts)), access.timeout)
+    address = (parts.hostname or "", port_of(parts))
+    connection = socket.create_connection(address, min(access.timeout, _CONNECT))
+    connection.settimeout(access.timeout)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:

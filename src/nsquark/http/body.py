@@ -1,8 +1,8 @@
 """A response body that is too large for memory: made and sent piece by piece.
 
-Pieces are made in threads, since whoever streams reads from a disk, and sent from there, straight into the
-socket: the event loop only hears that a piece is gone, or that the socket is full. Where the socket is not
-the connection's own (TLS), the transport sends.
+Handlers that stream read from a disk, so pieces are made in threads. The same thread writes a piece straight
+into the socket; the event loop only learns that the piece is gone, or that the socket is full. Where bytes
+must go through TLS, the transport sends them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nsquark.errors import ConnectionLost
 from nsquark.net.congestion import do_not_pace
 
 if TYPE_CHECKING:
-    from nsquark.http.connection import HttpConnection
+    from .connection import HttpConnection
 
 Buffer = bytes | bytearray | memoryview
 THROUGH_TRANSPORT = 64 << 10  # at a time: encrypting is the loop's work, and others want a turn
@@ -134,10 +134,14 @@ class BodyWriter:
                 self._waiting = None
 
     async def begin(self, head: bytes) -> None:
-        """Send the head of the response, and have nothing left in the transport."""
+        """Send the head of the response, and have nothing left in the transport. Closes itself on failure."""
         self._transport.set_write_buffer_limits(0)
         self._transport.write(head)
-        await self._drained()
+        try:
+            await self._drained()
+        except BaseException:
+            self.close()
+            raise
 
     def wake(self) -> None:
         """The socket takes more, everything is sent, or the connection is lost."""

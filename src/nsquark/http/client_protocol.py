@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-import httptools
-
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 from nsquark.net.addresses import join_address
 
 ACCEPT = "application/vnd.nsq; version=1.0"
 MAX_HEAD = 65536
 MAX_BODY = 256 << 20
+_NSQ_FRAME = b"\0\0\0"  # the size before an answer of nsqd or nsqlookupd, which no HTTP answer begins with
 
 
 @dataclass(slots=True)
@@ -125,7 +124,11 @@ class ResponseParser:
         self._pieces: list[bytes] = []
         self._size = self._body_size = 0
         self._head_complete = False
+        # Not at the top: Spark's executors need the rules in this module, and may not have httptools.
+        import httptools
+
         self._parser = httptools.HttpResponseParser(self)
+        self._parser_error = httptools.HttpParserError
 
     def feed(self, data: bytes) -> None:
         """Take bytes; no bytes are the end of the connection. Raises ConnectionLost."""
@@ -141,8 +144,11 @@ class ResponseParser:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise ConnectionLost(f"{self._url}: {error.__cause__ or error.__context__ or error}") from None
+        except self._parser_error as error:
+            reason = f"{self._url}: {error.__cause__ or error.__context__ or error}"
+            if self._size == len(data) and data.startswith(_NSQ_FRAME):
+                reason = f"{self._url}: this is a TCP port of NSQ; the HTTP port is the one of --http-address"
+            raise ConnectionLost(reason) from None
 
     def response(self) -> ClientResponse:
         """The answer, once it is `complete`."""

@@ -16,13 +16,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from nsquark.errors import ConnectionLost
-from nsquark.http import access_log
-from nsquark.http.body import BodyWriter
-from nsquark.http.message import HttpError, PendingResponse, Request, Response, Sent, plain_text
-from nsquark.http.reader import INTERNAL_ERROR, RequestReader
+from nsquark.net.addresses import name_of
+
+from . import access_log
+from .body import BodyWriter
+from .departure import Departure
+from .message import HttpError, PendingResponse, Request, Response, Sent, plain_text
+from .reader import INTERNAL_ERROR, RequestReader
 
 if TYPE_CHECKING:
-    from nsquark.http.server import HttpServer
+    from .server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -36,25 +39,9 @@ class HttpConnection(asyncio.Protocol):
     """See the module. `deadline` is when the server calls `expire`; it looks each tick."""
 
     __slots__ = (
-        "_began",
-        "_body",
-        "_can_write",
-        "_closing",
-        "_gone",
-        "_left",
-        "_limits",
-        "_peer",
-        "_reader",
-        "_reading",
-        "_running",
-        "_serial",
-        "_server",
-        "_transport",
-        "_turn",
-        "_unanswered",
-        "_waiting",
-        "_write_left",
-        "deadline",
+        "_began", "_body", "_can_write", "_closing", "_limits", "_peer", "_reader", "_reading", "_running",
+        "_serial", "_server", "_transport", "_turn", "_unanswered", "_waiting", "_write_left", "deadline",
+        "departure",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -66,7 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting = self._reader.requests
         self._unanswered: deque[Request] = deque()
         self._running = False
-        self._serial = False  # a coroutine is at work: what waits may count on its effects
+        self._serial = False  # a coroutine is at work: requests that wait may rely on its effects
         self._turn: asyncio.Future[None] | None = None  # that coroutine waits until its answer is the next
         self._body: BodyWriter | None = None
         self._reading = True
@@ -75,23 +62,18 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = math.inf
         self._began = 0.0  # when a read first ended within the request under way
         self._write_left = 0  # unsent bytes when `deadline` was set for writing
-        self._left = False  # the client has closed its side
-        self._gone: asyncio.Future[None] | None = None  # of a handler that waits for that
+        self.departure = Departure()
 
     @property
     def peer(self) -> str:
         """`ip:port` of the client, or `@` on a unix socket."""
         if not self._peer:
-            name = self._transport.get_extra_info("peername") if self._transport else None
-            if isinstance(name, tuple):
-                self._peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-            else:
-                self._peer = "@"
+            self._peer = name_of(self._transport.get_extra_info("peername") if self._transport else None)
         return self._peer
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """What it comes and goes through, while it is open."""
+        """The transport of the connection, while it is open."""
         return self._transport
 
     @property
@@ -112,7 +94,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting.clear()
         self._unanswered.clear()
         self._wake_body()
-        self._tell_gone()
+        self.departure.tell()
         self._reader.close()
         self._server.closed(self)
 
@@ -134,27 +116,10 @@ class HttpConnection(asyncio.Protocol):
         """The client has said all it will. If it has answers coming, it may still be there to read them."""
         self._reader.end()
         self._run()
-        self._tell_gone()
+        self.departure.tell()
         if not (self._waiting or self._unanswered):
             return False
         return self._transport is not None and self._transport.can_write_eof()  # TLS has no half-closing
-
-    def _tell_gone(self) -> None:
-        self._left = True
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-
-    async def wait_until_gone(self, seconds: float, news: asyncio.Future[None] | None = None) -> bool:
-        """Wait, at most so long, for the client to close its side, or for `news`; whether the client did."""
-        if not self._left:
-            self._gone = news if news is not None else asyncio.get_running_loop().create_future()
-            try:
-                await asyncio.wait_for(self._gone, seconds)
-            except TimeoutError:
-                pass
-            finally:
-                self._gone = None
-        return self._left
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -235,9 +200,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     async def open_body(self, request: Request, response: Response, start: bytes) -> BodyWriter:
-        """Send the head of a response in its turn, and the start of the body; the request's handler sends the
-        rest.
-        """
+        """Send the head of a response in its turn, and the start of the body; the handler sends the rest."""
         while self._unanswered and self._unanswered[0] is not request:
             self._turn = asyncio.get_running_loop().create_future()
             await self._turn
@@ -246,11 +209,7 @@ class HttpConnection(asyncio.Protocol):
             raise ConnectionLost("the connection is closed")
         self._body = body = BodyWriter(self, transport, self._limits.write_timeout)  # may want a descriptor
         request.body_begun = True
-        try:
-            await body.begin(response.head + request.connection_header + self._server.date + start)
-        except BaseException:
-            body.close()
-            raise
+        await body.begin(response.head + request.connection_header + self._server.date + start)
         return body
 
     def close_body(self, body: BodyWriter) -> None:
@@ -309,7 +268,7 @@ class HttpConnection(asyncio.Protocol):
     def _resume_reading(self) -> None:
         if not self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = True
-            self._began = self._server.now  # if a request is under way, it was we who kept it waiting
+            self._began = self._server.now  # the time that the server kept a request waiting does not count
             self._transport.resume_reading()
 
     # Deadlines and the end.

@@ -1,4 +1,4 @@
-"""What the head of a request says about the connection, and whether we go on reading after it.
+"""The part of a request's head that is about the connection, and whether the server reads on after it.
 
 The parser has checked the syntax, and that lengths and encodings do not contradict each other.
 """
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from httptools import HttpRequestParser
 
 from nsquark.errors import NsquarkError
-from nsquark.http.message import CLOSE, KEEP_ALIVE, Request, Response, plain_text
-from nsquark.http.router import BAD_REQUEST
+
+from .message import CLOSE, KEEP_ALIVE, Request, Response, plain_text
+from .router import BAD_REQUEST
 
 if TYPE_CHECKING:
-    from nsquark.http.server import Limits
+    from .server import Limits
 
 MALFORMED = plain_text(400, "400 Bad Request")
 NO_HOST = plain_text(400, "400 Bad Request: missing required Host header")
@@ -22,7 +23,7 @@ EXPECTATION_FAILED = plain_text(417, "417 Expectation Failed")
 HEAD_TOO_BIG = plain_text(431, "431 Request Header Fields Too Large")
 WRONG_VERSION = plain_text(505, "505 HTTP Version Not Supported: unsupported protocol version")
 
-# What makes a request another than an ordinary one.
+# The flags of a request that is not ordinary.
 EXPECTS_CONTINUE = 1
 WANTS_UPGRADE = 2
 CHUNKED = 4

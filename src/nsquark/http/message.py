@@ -1,4 +1,4 @@
-"""What a handler takes and gives: the request, the response, and the response that comes later.
+"""The arguments and results of a handler: the request, the response, and the response that comes later.
 
 A `Response` is laid out when it is made, so that one made once can be sent for ever. The `v1_…` functions
 make what NSQ calls version 1 answers: its header, its JSON, its errors.
@@ -17,9 +17,9 @@ from nsquark.errors import ConnectionLost, NsquarkError, UsageError
 if TYPE_CHECKING:
     import asyncio
 
-    from nsquark.http.body import BodyWriter
-    from nsquark.http.connection import HttpConnection
-    from nsquark.http.router import Target
+    from .body import BodyWriter
+    from .connection import HttpConnection
+    from .router import Target
 
 JSON_TYPE = "application/json; charset=utf-8"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -79,7 +79,7 @@ class HttpError(NsquarkError):
 
 
 class Receiver(Protocol):
-    """Whoever is told when a response is there."""
+    """A connection, as a pending response sees it: it is told when the response is there."""
 
     def answer(self, request: Request, response: Response) -> None: ...
 
@@ -156,7 +156,7 @@ class Request:
 
     @property
     def argument(self) -> str:
-        """What stood in place of `<name>` in the route's path, or nothing."""
+        """The text in place of `<name>` in the route's path; empty if the route has none."""
         return self.target.argument
 
     @property
@@ -166,6 +166,13 @@ class Request:
         if query is None:
             raise HttpError(400, "INVALID_REQUEST")
         return query
+
+    def parameter(self, name: str) -> str:
+        """A parameter of the query that must be given, though it may be empty. Raises HttpError (400)."""
+        value = self.query.get(name)
+        if value is None:
+            raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+        return value
 
     def header(self, name: str) -> str | None:
         """The value of a header, whatever the case of its name, or None. The last one, if it is repeated."""
@@ -189,7 +196,7 @@ class Request:
 
     async def wait_until_gone(self, seconds: float, news: asyncio.Future[None] | None = None) -> bool:
         """Wait, at most so long, for the client to close its side, or for `news`; whether the client did."""
-        return self.http_connection is None or await self.http_connection.wait_until_gone(seconds, news)
+        return self.http_connection is None or await self.http_connection.departure.wait(seconds, news)
 
     @property
     def peer(self) -> str:

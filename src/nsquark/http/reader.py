@@ -1,4 +1,4 @@
-"""Bytes to requests, without a socket or a clock: what one connection has sent so far.
+"""From bytes to requests, without a socket or a clock, for one connection.
 
 The parser is `httptools`; this decides, as soon as a head is complete, whether the rest is wanted, and keeps
 what is buffered within the limits.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from nsquark.http.head import (
+from .head import (
     EXPECTS_CONTINUE,
     HEAD_TOO_BIG,
     MALFORMED,
@@ -21,19 +21,19 @@ from nsquark.http.head import (
     read_head,
     without_upgrade,
 )
-from nsquark.http.message import CLOSE, Request, Response, v1_error
-from nsquark.http.router import BAD_REQUEST, Router, Target
+from .message import CLOSE, Request, Response, v1_error
+from .router import BAD_REQUEST, Router, Target
 
 if TYPE_CHECKING:
-    from nsquark.http.connection import HttpConnection
-    from nsquark.http.server import Limits
+    from .connection import HttpConnection
+    from .server import Limits
 
 logger = logging.getLogger(__name__)
 
 INTERNAL_ERROR = v1_error(500, "INTERNAL_ERROR")
 # The most bytes on the wire per byte of a chunked body: "1\r\nx\r\n", and some to spare for extensions.
 CHUNK_OVERHEAD = 8
-# For what is answered without having been understood.
+# For requests that are answered without having been understood.
 NO_TARGET = Target(b"-", b"-", BAD_REQUEST, "", None)
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -79,7 +79,7 @@ class RequestReader:
         self._replay = b""  # see _parse_until_upgrade
 
     def feed(self, data: bytes) -> None:
-        """Take what arrived. Never raises: what cannot be parsed is refused."""
+        """Take the bytes that arrived. Never raises: a request that cannot be parsed is refused."""
         if self.partial:
             self._parse(data)
             return
@@ -135,7 +135,7 @@ class RequestReader:
             self._left_incomplete(len(data))
 
     def _parse_until_upgrade(self, data: bytes) -> bytes:
-        """Returns what is to be parsed next: nothing, in general."""
+        """Returns the bytes that are parsed next: none, in general."""
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:

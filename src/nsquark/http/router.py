@@ -13,14 +13,14 @@ from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote
 
-from nsquark.http.message import PendingResponse, Request, Response, plain_text, v1_error
-from nsquark.http.query import parse_query, unescape
+from .message import PendingResponse, Request, Response, plain_text, v1_error
+from .query import parse_query, unescape
 
 Answer: TypeAlias = Response | PendingResponse | Awaitable[Response]
 Handler: TypeAlias = Callable[[Request], Answer]
 Guard: TypeAlias = Callable[[str, Handler], Handler]
 
-# What a request may send to a route that takes no body: it is read and thrown away, as Go does.
+# The largest body for a route that takes none: it is read and thrown away, as Go does.
 MAX_IGNORED_BODY = 256 * 1024
 # Targets by URL are remembered: most clients send the same few again and again.
 _CACHED_TARGETS = 2048
@@ -71,7 +71,7 @@ class Target:
 
 
 KnownHead: TypeAlias = tuple[Target, int, Mapping[bytes, bytes]]
-"""What a head says: the target, the length of the body, the headers."""
+"""The parts of a head: the target, the length of the body, the headers."""
 
 
 def fixed_route(response: Response, logged: bool = True) -> Route:
@@ -108,7 +108,8 @@ class Router:
         """Route `method path` to the handler; `/config/<opt>` gives it one segment as `request.argument`.
 
         With `max_body` the handler gets bodies up to that size, and longer ones are answered 413 `too_big`
-        before they are read; without it a body is ignored. `access` says to the guard who may.
+        before they are read; without it a body is ignored. `access` tells the guard what a client must be
+        allowed to do.
         """
         if self._guard is not None:
             handler = self._guard(access, handler)
@@ -134,7 +135,7 @@ class Router:
             self.known_heads[head] = (target, length, headers)
 
     def resolve(self, method: bytes, uri: bytes) -> Target:
-        """Never fails: what has no route gets one that says so."""
+        """Never fails: a path without a route gets a route that answers so."""
         return (self._resolve_cached if len(uri) <= _LONGEST_CACHED_URI else self._resolve)(method, uri)
 
     def _resolve(self, method_bytes: bytes, uri: bytes) -> Target:

@@ -1,4 +1,4 @@
-"""What the connections of one HTTP server share: the router, the limits, the clock, and their end.
+"""The shared part of all connections of one HTTP server: the router, the limits, the clock, and their end.
 
 The caller listens; every listener (TCP, unix socket, TLS) takes `HttpServer.protocol` as its factory.
 """
@@ -12,13 +12,13 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from nsquark.http.connection import HttpConnection
-from nsquark.http.router import Router
+from .connection import HttpConnection
+from .router import Router
 
 
 @dataclass(slots=True, kw_only=True)
 class Limits:
-    """What one client may cost. Times are seconds, kept to within a `tick`.
+    """The limits of one client. Times are seconds, kept to within a `tick`.
 
     A request, from its first byte to its last, may take `request_timeout` plus a second for each `min_rate`
     bytes it has brought. A client that takes nothing of its answers for `write_timeout` is cut off. Of
@@ -59,7 +59,7 @@ class HttpServer:
         return HttpConnection(self)
 
     def close(self) -> None:
-        """End all connections: what was answered is still sent, what is under way is not awaited."""
+        """End all connections. Finished responses are still sent; requests under way are not awaited."""
         self._closed = True
         for task in self._tasks:
             task.cancel()

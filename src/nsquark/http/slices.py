@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 async def slices(pieces: Iterable[_T]) -> AsyncIterator[list[_T]]:
-    """All of them, in lists, with turns for everybody else in between."""
+    """All of them, in lists. Other work of the event loop has its turn between two lists."""
     done: list[_T] = []
     until = time.perf_counter() + SLICE
     for piece in pieces:

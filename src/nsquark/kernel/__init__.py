@@ -1,24 +1,26 @@
-"""The compiled hot path and its pure twin; `NSQUARK_PURE=1` asks for the twin.
+"""Functions on raw bytes, compiled, and their twins in plain Python; `NSQUARK_PURE=1` asks for the twins.
 
-The kernel knows bytes and integers: runs of commands, runs of message frames, batches of the log; and the
-short ways of a publish between a socket and the end of a log, and of messages from there to their takers.
+The kernel knows bytes and integers: runs of commands, runs of message frames, batches and blocks.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from .pure import Batch, Buffer
-from .pure_intake import Receipt
+from .single_source import import_sources_only, not_compiled
 
-if TYPE_CHECKING:
-    from .fast_poll import Poll
+PURE_ASKED_FOR = os.environ.get("NSQUARK_PURE", "") not in ("", "0")
+# Why everything runs uncompiled where that was not asked for: these modules have no extension module.
+NOT_COMPILED = [] if PURE_ASKED_FOR else not_compiled(os.path.join(os.path.dirname(__file__), "..", ".."))
 
-if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
+if not PURE_ASKED_FOR and not NOT_COMPILED:
     try:
         from .fast import (
+            BatchReader,
             BatchWriter,
+            BlockWriter,
             Delivery,
             count_column,
             crc32c,
@@ -29,6 +31,7 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             index_frames,
             lay_dpubs,
             lay_mpub,
+            next_fins,
             pack_mpub,
             read_messages,
             scan_batches,
@@ -38,11 +41,10 @@ if os.environ.get("NSQUARK_PURE", "") in ("", "0"):
             scan_pubs,
             stride_column,
             timestamps,
+            unfinished_command,
             with_attempts,
+            write_some,
         )
-        from .fast_delivery import Flight, Outlet, Taker
-        from .fast_intake import Answer, AnswerQueue, Intake, Source, settle_all
-        from .fast_log import Chunk, Committer, Extent, LogCursor, LogEnd, Records, Run, Tally
 
         COMPILED = True
     except ImportError:
@@ -52,7 +54,9 @@ else:
 
 if not COMPILED:
     from .pure import (  # type: ignore[assignment]
+        BatchReader,
         BatchWriter,
+        BlockWriter,
         Delivery,
         count_column,
         crc32c,
@@ -63,6 +67,7 @@ if not COMPILED:
         index_frames,
         lay_dpubs,
         lay_mpub,
+        next_fins,
         pack_mpub,
         read_messages,
         scan_batches,
@@ -72,74 +77,58 @@ if not COMPILED:
         scan_pubs,
         stride_column,
         timestamps,
+        unfinished_command,
         with_attempts,
-    )
-    from .pure_delivery import Flight, Outlet, Taker  # type: ignore[assignment]
-    from .pure_intake import (  # type: ignore[assignment]
-        Answer,
-        AnswerQueue,
-        Intake,
-        Source,
-        settle_all,
-    )
-    from .pure_log import (  # type: ignore[assignment]
-        Chunk,
-        Committer,
-        Extent,
-        LogCursor,
-        LogEnd,
-        Records,
-        Run,
-        Tally,
+        write_some,
     )
 
+KERNEL = "compiled" if COMPILED else "pure"
+"""Which of the twins is in use, for `/info`, `/stats`, `/metrics` and the log."""
 
-def new_poll(shared: bytearray) -> Poll | None:
-    """What reads the sockets of many connections at once, and uses `shared` for that.
 
-    None where there is no such thing: then the event loop has to.
+def choose_sources(path: Iterable[str]) -> None:
+    """Where the kernel is pure, the modules of the package with this `__path__` run uncompiled as well.
+
+    A package that has modules compiled from their own `.py` calls this before it imports any of them.
     """
     if not COMPILED:
-        return None
-    try:
-        from .fast_poll import Poll
-    except ImportError:  # epoll is Linux's
-        return None
-    return Poll(shared)
+        import_sources_only(path)
+
+
+def in_use() -> str:
+    """Which kernel runs here, and why if it is not the compiled one."""
+    if COMPILED:
+        return "compiled kernel"
+    if PURE_ASKED_FOR:
+        return "kernel in plain Python: NSQUARK_PURE is set"
+    if NOT_COMPILED:
+        return f"kernel in plain Python: {len(NOT_COMPILED)} modules are not compiled"
+    return "kernel in plain Python: the compiled one cannot be loaded"
 
 
 __all__ = [
     "COMPILED",
-    "Answer",
-    "AnswerQueue",
+    "KERNEL",
+    "NOT_COMPILED",
+    "PURE_ASKED_FOR",
     "Batch",
+    "BatchReader",
     "BatchWriter",
+    "BlockWriter",
     "Buffer",
-    "Chunk",
-    "Committer",
     "Delivery",
-    "Extent",
-    "Flight",
-    "Intake",
-    "LogCursor",
-    "LogEnd",
-    "Outlet",
-    "Receipt",
-    "Records",
-    "Run",
-    "Source",
-    "Taker",
-    "Tally",
+    "choose_sources",
     "count_column",
     "crc32c",
     "decode_batches",
     "find_message",
     "frame_ends",
     "gather",
+    "in_use",
     "index_frames",
     "lay_dpubs",
     "lay_mpub",
-    "new_poll",
+    "next_fins",
     "pack_mpub",
     "read_messages",
     "scan_batches",
@@ -147,8 +136,9 @@ __all__ = [
     "scan_mpub",
     "scan_oks",
     "scan_pubs",
-    "settle_all",
     "stride_column",
     "timestamps",
+    "unfinished_command",
     "with_attempts",
+    "write_some",
 ]

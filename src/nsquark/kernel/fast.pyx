@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled kernel. `pure` says what each function does; here is only how it does it fast.
+"""The compiled kernel. The docstrings of `pure` say what each function does.
 
-Every function takes a buffer of its caller, holds it for the length of the call (`View`), and checks against
-`end`, cut to the buffer's length, before it touches a byte.
+A function holds the buffer of its caller for the length of the call (`View`). Before it touches a byte, it
+compares with `end`, which is at most the length of the buffer.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -16,11 +16,17 @@ from libc.string cimport memchr, memcmp, memcpy
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
 
+cdef extern from "<unistd.h>":
+    Py_ssize_t write(int fd, const void *data, size_t size) nogil
+
 cdef extern from "bigendian.h":
     uint32_t nq_get32(const uint8_t *p) nogil
     uint64_t nq_get64(const uint8_t *p) nogil
     void nq_put32(uint8_t *p, uint32_t v) nogil
     void nq_put64(uint8_t *p, uint64_t v) nogil
+
+cdef extern from "<unistd.h>":
+    Py_ssize_t write(int fd, const void *data, size_t size) nogil
 
 cdef extern from "crc32c.h":
     uint32_t crc32c_of(const uint8_t *p, size_t n) nogil
@@ -29,9 +35,10 @@ cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    /* Frames have to be walked one by one, and memory is slow to answer: ask for the eighth from here, if all
-       are alike. An address that is nowhere does no harm. */
+    /* Frames are walked one by one, and the walk waits for memory. Prefetch the eighth frame from here, as if
+       all had the same size. A prefetch of an invalid address does no harm. */
     static inline void nq_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
+    static inline void nq_view_none(Py_buffer *view) { view->obj = NULL; }  /* nothing to release */
     static uint8_t nq_digit[256];   /* the value of a hex digit, 0xFF for anything else */
     static char nq_pair[512];       /* the two hex digits of each byte */
     static void nq_init(void) {
@@ -52,6 +59,7 @@ cdef extern from *:
     }
     """
     void nq_prefetch(const uint8_t *p) nogil
+    void nq_view_none(Py_buffer *view)
     void nq_init()
     int nq_parse_id(const uint8_t *p, uint64_t *id) nogil
     void nq_put_id(uint8_t *p, uint64_t id) nogil
@@ -82,7 +90,12 @@ cdef struct View:
 
 
 cdef int hold(View *view, object data, Py_ssize_t start, Py_ssize_t end) except -1:
-    PyObject_GetBuffer(data, &view.buffer, PyBUF_SIMPLE)
+    if type(data) is bytes:  # stays as it is, and where it is, as long as the caller has it
+        nq_view_none(&view.buffer)
+        view.buffer.buf = PyBytes_AS_STRING(data)
+        view.buffer.len = PyBytes_GET_SIZE(data)
+    else:
+        PyObject_GetBuffer(data, &view.buffer, PyBUF_SIMPLE)
     view.p = <const uint8_t *> view.buffer.buf
     view.end = end if end < view.buffer.len else view.buffer.len
     if start < 0:
@@ -98,10 +111,6 @@ def crc32c(data, Py_ssize_t start, Py_ssize_t end):
     crc = crc32c_of(view.p + start, <size_t> (view.end - start)) if view.end > start else 0
     PyBuffer_Release(&view.buffer)
     return crc
-
-
-cdef uint32_t crc_of(const uint8_t *p, size_t size) noexcept:
-    return crc32c_of(p, size)
 
 
 def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
@@ -131,21 +140,24 @@ def scan_fins(data, Py_ssize_t start, Py_ssize_t end):
     return start, ranges
 
 
-cdef int64_t fin_run(const uint8_t *p, Py_ssize_t size, uint64_t *first) noexcept:
-    # How many FINs of ids that follow each other come first.
-    cdef uint64_t number = 0
+cpdef (uint64_t, int64_t) next_fins(data, Py_ssize_t start, Py_ssize_t end) except *:
+    cdef View view
+    cdef const uint8_t *p
+    cdef uint64_t number = 0, first = 0
     cdef int64_t count = 0
-    while size >= 21:
+    hold(&view, data, start, end)
+    while view.end - start >= 21:
+        p = view.p + start
         if memcmp(p, b"FIN ", 4) or p[20] != 10 or not nq_parse_id(p + 4, &number):
             break
         if count == 0:
-            first[0] = number
-        elif number != first[0] + <uint64_t> count or number == 0:
+            first = number
+        elif number != first + <uint64_t> count or number == 0:
             break
         count += 1
-        p += 21
-        size -= 21
-    return count
+        start += 21
+    PyBuffer_Release(&view.buffer)
+    return first, count
 
 
 def scan_pubs(data, Py_ssize_t start, Py_ssize_t end, int64_t max_size):
@@ -210,6 +222,59 @@ def scan_mpub(data, Py_ssize_t start, Py_ssize_t end, int64_t max_msg_size, int6
     return COMPLETE, at, count, 0
 
 
+cpdef bytes unfinished_command(data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                               int64_t max_body_size):
+    cdef View view
+    cdef Py_ssize_t length = len(line)
+    hold(&view, data, start, end)
+    try:
+        if view.end > start and begins(view.p + start, view.end - start, PyBytes_AS_STRING(line), length,
+                                       max_msg_size, max_body_size):
+            return PyBytes_FromStringAndSize(<const char *> view.p + start, view.end - start)
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return b""
+
+
+cdef bint begins(const uint8_t *p, Py_ssize_t size, const char *first, Py_ssize_t length, int64_t max_msg_size,
+                 int64_t max_body_size) noexcept:
+    cdef Py_ssize_t at = length + 8, stop
+    cdef int32_t outer, count, inner
+    if memcmp(p, first, <size_t> min(size, length)):
+        return False
+    if size < length + 4:
+        return True
+    outer = <int32_t> nq_get32(p + length)
+    if outer <= 0 or size - length - 4 >= outer:
+        return False
+    if length == 0 or first[0] != b"M":
+        return outer <= max_msg_size
+    if outer > max_body_size:
+        return False
+    if size < at:
+        return True
+    count = <int32_t> nq_get32(p + length + 4)
+    if count <= 0 or count > (max_body_size - 4) // 5:
+        return False
+    stop = length + 4 + outer
+    while count > 0 and size - at >= 4:
+        inner = <int32_t> nq_get32(p + at)
+        if inner <= 0 or inner > max_msg_size or stop - at - 4 < inner:
+            return False
+        at += 4 + inner
+        count -= 1
+    return count > 0 or at >= size
+
+
+cpdef Py_ssize_t write_some(int fd, data, Py_ssize_t end=0x7FFFFFFFFFFFFFFF) except -1:
+    cdef View view
+    cdef Py_ssize_t done
+    hold(&view, data, 0, end)
+    done = write(fd, view.p, <size_t> max(view.end, 0))
+    PyBuffer_Release(&view.buffer)
+    return done if done > 0 else 0
+
+
 cdef class BatchWriter:
     def __cinit__(self, uint64_t position, uint64_t next_id):
         self.block = None
@@ -218,13 +283,22 @@ cdef class BatchWriter:
         self.batch = -1
         self.position = position
         self.next_id = next_id
-        self.ids_left = 0
+        self.ids_end = next_id
         self.count = 0
+        self.commands = 0
         self.body_bytes = 0
 
     @property
     def size(self):
         return self.used
+
+    @property
+    def ids_left(self):
+        return self.unused_ids()
+
+    cdef int64_t unused_ids(self) noexcept:
+        # modulo 2^64, as the last id is 2^64 - 1
+        return <int64_t> (self.ids_end - self.next_id)
 
     cdef int reserve(self, size_t more) except -1:
         cdef size_t room
@@ -237,7 +311,7 @@ cdef class BatchWriter:
         return 0
 
     cdef int grow(self, size_t room) except -1:
-        # Not by _PyBytes_Resize, which loses everything when there is no memory.
+        # Not with _PyBytes_Resize, which frees the old block when there is no memory for the new one.
         block = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> room)
         if self.used:
             memcpy(PyBytes_AS_STRING(block), self.data, self.used)
@@ -300,75 +374,91 @@ cdef class BatchWriter:
         self.position = position
         self.next_id = next_id
 
+    cpdef use_ids(self, uint64_t first, int64_t count):
+        self.renumber(self.position, first)
+        self.ids_end = first + <uint64_t> count
+
     def add_pubs(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp):
         return self.add_run(data, start, count, line, timestamp, 0)
 
-    cdef Py_ssize_t take_pubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
-                              int64_t timestamp, Py_ssize_t *taken) except -1:
-        cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
-        cdef Py_ssize_t length = len(line), start = 0, stop, count = 0
+    cpdef Py_ssize_t add_whole_pubs(self, data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                                    int64_t timestamp) except -1:
+        cdef View view
+        cdef const uint8_t *p
+        cdef const uint8_t *first
+        cdef Py_ssize_t length = len(line), stop = start, count = 0
         cdef int32_t size
-        while end - start >= length + 4 and not memcmp(p + start, first, <size_t> length):
-            size = <int32_t> nq_get32(p + start + length)
-            if size <= 0 or size > max_msg_size or end - start - length - 4 < size:
-                break
-            start += length + 4 + size
-            count += 1
-        taken[0] = 0
-        if count == 0 or count > self.ids_left:
-            return 0
-        taken[0] = stop = start
-        self.open_batch(timestamp, 0)
-        self.reserve(<size_t> (stop - count * (length + 4) + count * FRAME))
-        start = length
-        while start < stop:
-            size = <int32_t> nq_get32(p + start)
-            self.add(p + start + 4, <uint32_t> size, <uint64_t> timestamp)
-            start += 4 + size + length
-        self.ids_left -= count
-        return count
-
-    cdef Py_ssize_t take_mpubs(self, const uint8_t *p, Py_ssize_t end, bytes line, int64_t max_msg_size,
-                               int64_t max_body_size, int64_t timestamp, Py_ssize_t *taken) except -1:
-        cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(line)
-        cdef Py_ssize_t length = len(line), start, stop = 0, commands = 0, total = 0, all_of_it
-        cdef int32_t size, count, number
-        while end - stop >= length + 8 and not memcmp(p + stop, first, <size_t> length):
-            start = stop + length
-            size = <int32_t> nq_get32(p + start)
-            count = number = <int32_t> nq_get32(p + start + 4)
-            if size <= 0 or size > max_body_size or end - start - 4 < size or count <= 0:
-                break
-            all_of_it = start + 4 + size
-            start += 8
-            while count > 0 and all_of_it - start >= 4:
-                size = <int32_t> nq_get32(p + start)
-                if size <= 0 or size > max_msg_size or all_of_it - start - 4 < size:
+        hold(&view, data, start, end)
+        p, end = view.p, view.end
+        try:
+            first = <const uint8_t *> PyBytes_AS_STRING(line)
+            while end - stop >= length + 4 and not memcmp(p + stop, first, <size_t> length):
+                size = <int32_t> nq_get32(p + stop + length)
+                if size <= 0 or size > max_msg_size or end - stop - length - 4 < size:
                     break
-                start += 4 + size
-                count -= 1
-            if count or start != all_of_it:
-                break
-            stop = all_of_it
-            total += number
-            commands += 1
-        taken[0] = 0
-        if total == 0 or total > self.ids_left:
-            return 0
-        taken[0] = stop
-        self.open_batch(timestamp, 0)
-        self.reserve(<size_t> (stop + total * FRAME))
-        start = 0
-        while start < stop:
-            start += length + 8
-            count = <int32_t> nq_get32(p + start - 4)
-            while count > 0:
+                stop += length + 4 + size
+                count += 1
+            if count == 0 or count > self.unused_ids():
+                return start
+            self.open_batch(timestamp, 0)
+            self.reserve(<size_t> (stop - start - count * (length + 4) + count * FRAME))
+            start += length
+            while start < stop:
                 size = <int32_t> nq_get32(p + start)
                 self.add(p + start + 4, <uint32_t> size, <uint64_t> timestamp)
-                start += 4 + size
-                count -= 1
-        self.ids_left -= total
-        return commands
+                start += 4 + size + length
+        finally:
+            PyBuffer_Release(&view.buffer)
+        self.commands += count
+        return stop
+
+    cpdef Py_ssize_t add_whole_mpubs(self, data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t max_msg_size,
+                                     int64_t max_body_size, int64_t timestamp) except -1:
+        cdef View view
+        cdef const uint8_t *p
+        cdef const uint8_t *first
+        cdef Py_ssize_t length = len(line), at, stop = start, commands = 0, total = 0, all_of_it
+        cdef int32_t size, count, number
+        hold(&view, data, start, end)
+        p, end = view.p, view.end
+        try:
+            first = <const uint8_t *> PyBytes_AS_STRING(line)
+            while end - stop >= length + 8 and not memcmp(p + stop, first, <size_t> length):
+                at = stop + length
+                size = <int32_t> nq_get32(p + at)
+                count = number = <int32_t> nq_get32(p + at + 4)
+                if size <= 0 or size > max_body_size or end - at - 4 < size or count <= 0:
+                    break
+                all_of_it = at + 4 + size
+                at += 8
+                while count > 0 and all_of_it - at >= 4:
+                    size = <int32_t> nq_get32(p + at)
+                    if size <= 0 or size > max_msg_size or all_of_it - at - 4 < size:
+                        break
+                    at += 4 + size
+                    count -= 1
+                if count or at != all_of_it:
+                    break
+                stop = all_of_it
+                total += number
+                commands += 1
+            if total == 0 or total > self.unused_ids():
+                return start
+            self.open_batch(timestamp, 0)
+            self.reserve(<size_t> (stop - start + total * FRAME))
+            at = start
+            while at < stop:
+                at += length + 8
+                count = <int32_t> nq_get32(p + at - 4)
+                while count > 0:
+                    size = <int32_t> nq_get32(p + at)
+                    self.add(p + at + 4, <uint32_t> size, <uint64_t> timestamp)
+                    at += 4 + size
+                    count -= 1
+        finally:
+            PyBuffer_Release(&view.buffer)
+        self.commands += commands
+        return stop
 
     def add_mpub(self, data, Py_ssize_t start, Py_ssize_t count, int64_t timestamp, int64_t due=0):
         return self.add_run(data, start + 4, count, 0, timestamp, due)
@@ -419,9 +509,10 @@ cdef class BatchWriter:
         self.seal()
         if self.used == 0:
             return b""
-        # what is usual is asked for at once the next time; a rare giant is not remembered
+        # The next block begins with the size of this one, so that it seldom has to grow; but with a megabyte
+        # at most, as larger ones are rare.
         self.usual = self.used + 64 if self.used < 1048576 else 1048576
-        # cut to size: that wants the only reference, and eats it when it fails
+        # _PyBytes_Resize needs the only reference, and drops it when it fails.
         block = <PyObject *> self.block
         Py_INCREF(self.block)
         self.block = None
@@ -430,7 +521,7 @@ cdef class BatchWriter:
         data = <bytes> block
         Py_DECREF(data)
         self.used = self.room = 0
-        self.count = 0
+        self.count = self.commands = 0
         self.body_bytes = 0
         return data
 
@@ -449,7 +540,7 @@ def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t wa
 
 cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
                        int64_t max_bytes, Gathered *run):
-    # Where there is nothing to gather, `run.count` is 0 and the rest of it is not to be looked at.
+    # If there is nothing to gather, `run.count` is 0 and the other fields are not set.
     cdef View view
     cdef const uint8_t *p
     cdef uint8_t *out
@@ -496,7 +587,7 @@ cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining
         run.first = first
         run.at = at
         run.remaining = remaining
-        run.published = <int64_t> nq_get64(view.p + begin + 8)
+        run.timestamp = <int64_t> nq_get64(view.p + begin + 8)
         if not crossed:
             if total >= SLICE_FROM:
                 return memoryview(data)[begin:at]
@@ -507,6 +598,22 @@ cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining
         return result
     finally:
         PyBuffer_Release(&view.buffer)
+
+
+cdef class BatchReader:
+    def __cinit__(self):
+        self.data = b""
+
+    cpdef gather(self, int64_t want, int64_t max_bytes):
+        cdef Gathered run
+        frames = gather_run(self.data, self.at, len(self.data), self.remaining, want, max_bytes, &run)
+        self.count = run.count
+        if run.count:
+            self.first_id = run.first
+            self.timestamp = run.timestamp
+            self.at = run.at
+            self.remaining = run.remaining
+        return frames
 
 
 cdef void copy_frames(const uint8_t *p, Py_ssize_t at, Py_ssize_t stop, int64_t total, uint8_t *out) noexcept:
@@ -652,7 +759,7 @@ def find_message(data, Py_ssize_t start, Py_ssize_t end, uint64_t position):
 
 def index_frames(data, Py_ssize_t end, Py_ssize_t at, int64_t remaining, uint64_t base, int64_t skip,
                  int64_t want):
-    # Runs in threads beside the event loop, on megabytes at a time: without the interpreter's lock.
+    # Threads call this with megabytes at a time, so it runs without the interpreter's lock.
     cdef View view
     cdef const uint8_t *p
     cdef uint8_t *out
@@ -700,10 +807,59 @@ def index_frames(data, Py_ssize_t end, Py_ssize_t at, int64_t remaining, uint64_
     return index[:used], at, remaining if at >= 0 else 0, skip
 
 
-# ---- columns: a range of the log as Arrow wants it
+# ---- blocks of records
+
+cdef enum:
+    BLOCK = 12
+    RANGE = 17
+
+
+cdef class BlockWriter:
+    def __cinit__(self, bytes magic not None):
+        if len(magic) != 4:
+            raise ValueError(f"a magic of {len(magic)} bytes")
+        self.block = bytearray(magic + b"\0\0\0\0\0\0\0\0")
+
+    cdef uint8_t *grow(self, Py_ssize_t more) except NULL:
+        # where the next `more` bytes are to be written
+        cdef Py_ssize_t end = BLOCK + self.size
+        PyByteArray_Resize(self.block, end + more)
+        self.size += more
+        return <uint8_t *> PyByteArray_AS_STRING(self.block) + end
+
+    cpdef add(self, bytes record):
+        cdef Py_ssize_t size = len(record)
+        memcpy(self.grow(size), PyBytes_AS_STRING(record), <size_t> size)
+
+    cpdef add_range(self, bytes letter, uint32_t number, uint64_t start, uint32_t count):
+        cdef uint8_t *p
+        if len(letter) != 1:
+            raise ValueError(f"{letter!r} is not one letter")
+        p = self.grow(RANGE)
+        p[0] = <uint8_t> PyBytes_AS_STRING(letter)[0]
+        nq_put32(p + 1, number)
+        nq_put64(p + 5, start)
+        nq_put32(p + 13, count)
+
+    cpdef bytes take(self):
+        cdef Py_ssize_t size = BLOCK + self.size
+        cdef uint8_t *p = <uint8_t *> PyByteArray_AS_STRING(self.block)
+        cdef bytes block
+        nq_put32(p + 8, <uint32_t> self.size)
+        nq_put32(p + 4, crc32c_of(p + 8, <size_t> size - 8))
+        block = PyBytes_FromStringAndSize(<const char *> p, size)
+        self.drop()
+        return block
+
+    cpdef drop(self):
+        PyByteArray_Resize(self.block, BLOCK)
+        self.size = 0
+
+
+# ---- columns: messages of batches in Arrow's layout
 
 def decode_batches(data, uint64_t first, Py_ssize_t count, bint bodies, bint times, bint ids):
-    # One walk: the bytes stream in once, and whoever waits for the size of a frame waits for its body anyway.
+    # One walk for all columns, so that the bytes come from memory once: the size of a frame brings its body.
     cdef View view
     cdef const uint8_t *p
     cdef int32_t *offsets = NULL
@@ -722,7 +878,7 @@ def decode_batches(data, uint64_t first, Py_ssize_t count, bint bodies, bint tim
             raise ValueError(f"too little for {count} messages")
         if bodies:
             offset_column = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
-            body_column = PyByteArray_FromStringAndSize(NULL, view.end)  # all of them are in there, and once
+            body_column = PyByteArray_FromStringAndSize(NULL, view.end)  # more than all bodies need
             offsets = <int32_t *> PyBytes_AS_STRING(offset_column)
             body = <uint8_t *> PyByteArray_AS_STRING(body_column)
         if times:
@@ -869,7 +1025,7 @@ def scan_oks(data, Py_ssize_t start, Py_ssize_t end):
 
 def pack_mpub(bytes head, bodies, int64_t max_msg_size):
     cdef View view
-    cdef list held = list(bodies)  # nobody else can change this one between the two passes
+    cdef list held = list(bodies)  # the caller's list may change between the two passes
     cdef Py_ssize_t index, count = len(held), first = len(head), total = 4, size
     cdef bytes result
     cdef uint8_t *out
@@ -888,7 +1044,7 @@ def pack_mpub(bytes head, bodies, int64_t max_msg_size):
     out += first + 8
     total -= 4
     for body in held:
-        if type(body) is bytes:  # nearly always: these neither change nor need to be held
+        if type(body) is bytes:  # the usual case: bytes do not change, and need not be held
             size = len(<bytes> body)
             nq_put32(out, <uint32_t> size)
             memcpy(out + 4, PyBytes_AS_STRING(body), <size_t> size)
@@ -1005,7 +1161,7 @@ def lay_mpub(bytes head, data, offsets, Py_ssize_t width, Py_ssize_t first, Py_s
 
 
 cdef int decimal(uint8_t *p, int64_t value) noexcept:
-    # writes the digits, at most 20 of them, and tells how many
+    # Writes the digits, at most 20, and returns how many there are.
     cdef uint8_t digits[20]
     cdef int count = 0, length = 0
     cdef uint64_t rest = <uint64_t> value if value >= 0 else 0 - <uint64_t> value
@@ -1025,11 +1181,11 @@ cdef int decimal(uint8_t *p, int64_t value) noexcept:
     return length
 
 
-def lay_dpubs(bytes topic, data, offsets, Py_ssize_t width, defers, Py_ssize_t first, Py_ssize_t last,
+def lay_dpubs(bytes name, data, offsets, Py_ssize_t width, defers, Py_ssize_t first, Py_ssize_t last,
               int64_t max_bytes):
     cdef Column column
     cdef View delays
-    cdef Py_ssize_t row = first, line = len(topic) + 6, index
+    cdef Py_ssize_t row = first, line = len(name) + 6, index
     cdef int64_t begin, end, defer, total = 0
     cdef uint8_t scratch[20]
     cdef uint8_t *p
@@ -1061,7 +1217,7 @@ def lay_dpubs(bytes topic, data, offsets, Py_ssize_t width, defers, Py_ssize_t f
             end = column_offset(&column, index + 1)
             memcpy(&defer, delays.p + 8 * index, 8)
             memcpy(p, b"DPUB ", 5)
-            memcpy(p + 5, PyBytes_AS_STRING(topic), <size_t> line - 6)
+            memcpy(p + 5, PyBytes_AS_STRING(name), <size_t> line - 6)
             p[line - 1] = 32
             p += line
             p += decimal(p, defer)

@@ -1,26 +1,35 @@
 """The kernel in plain Python: the specification of `fast`, and what runs where there is no compiler.
 
-Offsets count bytes in the given buffer, which belongs to the caller; nothing here keeps a reference to it,
-except that `gather` may return a slice.
+Offsets count bytes in the buffer that the caller passes. No function keeps a reference to that buffer, except
+that `gather` may return a slice of it.
 
-A message frame, as it goes on the wire and lies in the log:
+A message frame, as it goes on the wire and lies in a batch:
 
     0       4       8          16         18           34
     | u32   | u32   | i64      | u16      | 16 ASCII   | ...
     | size  | 2     | time, ns | attempts | message id | body        size = 30 + len(body)
 
-A batch of the log:
+A batch:
 
     0       4       8        12      16         24         32         40        48
     | NQB1  | u32   | u32    | u32   | u64      | u64      | i64      | i64     | ...
     | magic | crc   | length | count | position | first id | time, ns | due, ns | frames
 
-`crc` is the CRC-32C of everything behind it, `length` that of the whole batch, `due` 0 unless deferred. The
-n-th message of a batch has position `position + n` and id `first id + n`.
+`length` is that of the whole batch. `due` is 0 unless the batch is deferred. The n-th message of a batch has
+position `position + n` and id `first id + n`.
+
+A block of records, and the one kind of record that the kernel knows:
+
+    0       4       8        12             0        1        5       13      17
+    | magic | u32   | u32    | ...          | letter | u32    | u64   | u32   |
+    |       | crc   | length | records      |        | number | start | count |
+
+`length` is that of the records. In a batch and in a block, `crc` is the CRC-32C of everything behind it.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from collections.abc import Sequence
@@ -31,6 +40,8 @@ Buffer = bytes | bytearray | memoryview
 MAGIC = b"NQB1"
 HEADER = struct.Struct(">4sIIIQQqq")
 FRAME = struct.Struct(">IIqH16s")
+BLOCK = struct.Struct(">4sII")
+RANGE = struct.Struct(">cIQI")
 _U32 = struct.Struct(">I")
 _FRAME_START = struct.Struct(">IIq")
 _I32 = struct.Struct(">i")
@@ -38,7 +49,7 @@ _FIN_LENGTH = 21
 _HEX = frozenset(b"0123456789abcdef")
 SLICE_FROM = 4096  # gather() copies runs shorter than this and slices longer ones
 
-# what scan_mpub says of an MPUB body
+# what scan_mpub returns as its status, and as the value of SHORT
 COMPLETE, SHORT, BAD_COUNT, BAD_SIZE, TOO_BIG, BODY_TOO_BIG = range(6)
 IN_COUNT, IN_SIZE, IN_BODY = range(3)
 
@@ -87,11 +98,30 @@ def scan_fins(data: Buffer, start: int, end: int) -> tuple[int, list[tuple[int, 
     return start, ranges
 
 
+def next_fins(data: Buffer, start: int, end: int) -> tuple[int, int]:
+    """The FINs at `start` whose ids follow each other: the first id, and how many. (0, 0) if none do."""
+    first = count = 0
+    while end - start >= _FIN_LENGTH:
+        line = bytes(data[start : start + _FIN_LENGTH])
+        if len(line) < _FIN_LENGTH or line[:4] != b"FIN " or line[20] != 10:
+            break
+        if not _HEX.issuperset(line[4:20]):
+            break
+        number = int(line[4:20], 16)
+        if not count:
+            first = number
+        elif number != first + count:
+            break
+        count += 1
+        start += _FIN_LENGTH
+    return first, count
+
+
 def scan_pubs(data: Buffer, start: int, end: int, max_size: int) -> tuple[int, int, int]:
     """The run of complete `PUB` commands at `start` that share one command line.
 
     Returns where it ends, how many there are, and the length of the line with its line feed. A count of 0
-    says that the command at `start` is not a complete PUB of acceptable size and a short plain line.
+    means that no complete PUB with a short line and a body of acceptable size begins at `start`.
     """
     line_end = bytes(data[start : min(end, start + 80)]).find(b"\n")
     if line_end < 0 or bytes(data[start : start + 4]) != b"PUB ":
@@ -113,10 +143,11 @@ def scan_mpub(
 ) -> tuple[int, int, int, int]:
     """Check an MPUB body that begins (with its count) at `start`: (status, stop, number, value).
 
-    COMPLETE: the body ends at `stop` and has `number` messages. SHORT: the data end within message `number`,
-    which begins at `stop`; `value` says in which part. To go on when there is more, pass `number` as `index`
-    and `stop - start` as `offset`, which are 0 at first. BAD_COUNT and TOO_BIG, BODY_TOO_BIG: `value` is the
-    offending number; BAD_SIZE: `value` is the size of message `number`.
+    COMPLETE: the body ends at `stop` and has `number` messages.
+    SHORT: the data end within message `number`, which begins at `stop`; `value` says in which part. When
+    there are more data, the caller passes `number` as `index` and `stop - start` as `offset` (0 at first).
+    BAD_COUNT, TOO_BIG, BODY_TOO_BIG: `value` is the offending number.
+    BAD_SIZE: `value` is the size of message `number`.
     """
     if end - start < 4:
         return SHORT, start, 0, IN_COUNT
@@ -141,18 +172,63 @@ def scan_mpub(
     return COMPLETE, at, count, 0
 
 
-class BatchWriter:
-    """Lays published messages out as batches of frames, until `take` hands the bytes over.
+def unfinished_command(
+    data: Buffer, start: int, end: int, line: bytes, max_msg_size: int, max_body_size: int
+) -> bytes:
+    """A copy of [start, end) if a PUB or MPUB with this line begins so; nothing if it is whole or wrong."""
+    beginning = bytes(memoryview(data)[start:end])
+    return beginning if _begins(beginning, line, max_msg_size, max_body_size) else b""
 
-    Numbers the messages: `position` and `next_id` are those of the next one; `ids_left` is for the use of
-    whoever gives ids out. Messages with one due time share a batch; another due time begins the next.
+
+def _begins(data: bytes, line: bytes, max_msg_size: int, max_body_size: int) -> bool:
+    if not data or data[: len(line)] != line[: len(data)]:
+        return False
+    body = len(line) + 4
+    if len(data) < body:
+        return True
+    (size,) = _I32.unpack_from(data, body - 4)
+    if size <= 0 or len(data) - body >= size:
+        return False
+    if not line.startswith(b"M"):
+        return bool(size <= max_msg_size)
+    if size > max_body_size:
+        return False
+    if len(data) < body + 4:
+        return True
+    (count,) = _I32.unpack_from(data, body)
+    if not 0 < count <= (max_body_size - 4) // 5:
+        return False
+    at, stop = body + 4, body + size
+    while count and len(data) - at >= 4:
+        (size,) = _I32.unpack_from(data, at)
+        if not 0 < size <= min(max_msg_size, stop - at - 4):
+            return False
+        at += 4 + size
+        count -= 1
+    return bool(count > 0 or at >= len(data))
+
+
+def write_some(fd: int, data: Buffer, end: int = sys.maxsize) -> int:
+    """Write what the descriptor takes of data[:end]; returns how many bytes. 0 where it is full or broken."""
+    try:
+        return os.write(fd, memoryview(data)[: max(end, 0)])
+    except OSError:
+        return 0
+
+
+class BatchWriter:
+    """Lays messages out as batches of frames, until `take` hands the bytes over.
+
+    The writer numbers the messages: `position` and `next_id` are those of the next one. Messages with one due
+    time share a batch; another due time begins the next batch.
     """
 
     def __init__(self, position: int, next_id: int) -> None:
         self.position = position
         self.next_id = next_id
-        self.ids_left = 0
+        self._ids_end = next_id  # the ids from `next_id` up to this one may be used
         self.count = 0
+        self.commands = 0  # that `add_whole_pubs` and `add_whole_mpubs` have added since the last `take`
         self.body_bytes = 0
         self._data = bytearray()
         self._batch = -1
@@ -161,6 +237,14 @@ class BatchWriter:
     @property
     def size(self) -> int:
         return len(self._data)
+
+    @property
+    def ids_left(self) -> int:
+        """How many messages can be added before the writer needs other ids: see `use_ids`.
+
+        The caller asks before it adds. The writer itself does not refuse.
+        """
+        return self._ids_end - self.next_id
 
     def _open(self, timestamp: int, due: int) -> None:
         if self._batch >= 0 and self._due != due:
@@ -188,10 +272,15 @@ class BatchWriter:
         self.body_bytes += size
 
     def renumber(self, position: int, next_id: int) -> None:
-        """Number from here on with these: at a new block of ids, or after a failed write."""
+        """Number the messages from here on with these."""
         self._seal()
         self.position = position
         self.next_id = next_id
+
+    def use_ids(self, first: int, count: int) -> None:
+        """Number the messages from here on with the `count` ids from `first` on."""
+        self.renumber(self.position, first)
+        self._ids_end = first + count
 
     def add_pubs(self, data: Buffer, start: int, count: int, line: int, timestamp: int) -> int:
         """Add the `count` PUB commands that `scan_pubs` found at `start`; returns the bytes of bodies."""
@@ -225,23 +314,73 @@ class BatchWriter:
             total += len(body)
         return total
 
+    def add_whole_pubs(
+        self, data: Buffer, start: int, end: int, line: bytes, max_msg_size: int, timestamp: int
+    ) -> int:
+        """Add the PUB commands with this line that are whole; returns where they end.
+
+        Adds none of them where there are more than `ids_left`.
+        """
+        end, stop, count = min(end, len(data)), start, 0
+        while (body := stop + len(line) + 4) <= end and data[stop : body - 4] == line:
+            (size,) = _I32.unpack_from(data, body - 4)
+            if not 0 < size <= min(max_msg_size, end - body):
+                break
+            stop = body + size
+            count += 1
+        if not 0 < count <= self.ids_left:
+            return start
+        self.add_pubs(data, start, count, len(line), timestamp)
+        self.commands += count
+        return stop
+
+    def add_whole_mpubs(
+        self,
+        data: Buffer,
+        start: int,
+        end: int,
+        line: bytes,
+        max_msg_size: int,
+        max_body_size: int,
+        timestamp: int,
+    ) -> int:
+        """Add the MPUB commands with this line that are whole and of the size they claim, as above."""
+        end, stop = min(end, len(data)), start
+        bodies: list[tuple[int, int]] = []
+        while (body := stop + len(line) + 4) <= end and data[stop : body - 4] == line:
+            (size,) = _I32.unpack_from(data, body - 4)
+            if not 0 < size <= min(max_body_size, end - body):
+                break
+            found = scan_mpub(data, body, body + size, max_msg_size, max_body_size, 0, 0)
+            if found[:2] != (COMPLETE, body + size):
+                break
+            bodies.append((body, found[2]))
+            stop = body + size
+        total = sum(count for _, count in bodies)
+        if not 0 < total <= self.ids_left:
+            return start
+        for body, count in bodies:
+            self.add_mpub(data, body, count, timestamp)
+        self.commands += len(bodies)
+        return stop
+
     def take(self) -> bytes:
         """Everything added since the last call, as whole batches."""
         self._seal()
         data = bytes(self._data)
         self._data.clear()
-        self.count = self.body_bytes = 0
+        self.count = self.commands = self.body_bytes = 0
         return data
 
 
 def gather(
     data: Buffer, start: int, end: int, remaining: int, want: int, max_bytes: int
 ) -> tuple[Buffer, int, int, int, int]:
-    """The next message frames of a piece of log, without the batch headers between them.
+    """The next message frames of some batches, without the batch headers between them.
 
     `start` is at a frame of a batch with `remaining` messages to go, or at a header when that is 0. Takes at
-    most `want` messages and (after the first) at most `max_bytes`, and stops where the data end, at a
-    deferred batch, and where ids do not follow each other.
+    most `want` messages and (after the first) at most `max_bytes`. Stops where the data end, at a deferred
+    batch, and where ids do not follow each other.
     Returns (frames, count, first id, stop, remaining).
     """
     first = expected = -1
@@ -288,8 +427,40 @@ def gather(
     return b"".join(pieces), count, first, at, remaining
 
 
+class BatchReader:
+    """Takes runs of frames out of batches, one after the other.
+
+    The next frame is in `data` at offset `at`, in a batch with `remaining` messages to go. When
+    `remaining` is 0, there is a batch header instead. The caller sets these three.
+    """
+
+    __slots__ = ("at", "count", "data", "first_id", "remaining", "timestamp")
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.at = 0
+        self.remaining = 0
+        self.count = 0
+        self.first_id = 0
+        self.timestamp = 0
+
+    def gather(self, want: int, max_bytes: int) -> Buffer:
+        """Take the next frames, as the function `gather` does, and go on behind them.
+
+        `count` says how many there are. If there are any, `first_id` and `timestamp` are the id and the time
+        of the first of them. Otherwise the place stays as it was.
+        """
+        frames, self.count, first, at, remaining = gather(
+            self.data, self.at, len(self.data), self.remaining, want, max_bytes
+        )
+        if self.count:
+            self.first_id, self.at, self.remaining = first, at, remaining
+            self.timestamp = int.from_bytes(frames[8:16], "big", signed=True)
+        return frames
+
+
 def _skip_frames(data: Buffer, start: int, end: int, count: int) -> int:
-    """The offset behind `count` frames, or -1 when the data do not reach so far."""
+    """The offset behind `count` frames, or -1 if the data end before it."""
     for _ in range(count):
         if end - start < 4:
             return -1
@@ -321,7 +492,7 @@ def with_attempts(frames: Buffer, attempts: int) -> bytes:
 
 
 def timestamps(frames: Buffer, first_id: int) -> list[tuple[int, int]]:
-    """When these whole frames, from `first_id` on, were published: (id, timestamp) at each change."""
+    """The times of these whole frames, whose ids begin with `first_id`: (id, timestamp) at each change."""
     steps: list[tuple[int, int]] = []
     at = 0
     while at + 34 <= len(frames):
@@ -343,8 +514,8 @@ def scan_batches(
 
     `marks` has (offset, length, count, position, first id, time, due) of every deferred batch and of one
     plain batch in each `stride` bytes, `last` that of the last whole batch. The walk stops at the first batch
-    that is not whole or (with `verify`) fails its CRC. `needed` is how many bytes from `stop` would be needed
-    to judge that batch: 0 when it is plainly wrong, 48 or its length when it is cut off.
+    that is not whole or (with `verify`) fails its CRC. `needed` is how many bytes from `stop` it takes to
+    judge that batch: 0 when it is wrong in any case, 48 or its length when it is cut off.
     """
     marks: list[Batch] = []
     last: Batch | None = None
@@ -374,8 +545,9 @@ def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int
     """Where the message with this position lies: (offset, remaining, needed).
 
     `start` is at a batch header. The offset is that of the message's frame, with `remaining` messages of its
-    batch to go, or that of the header with 0 for the first message of a batch. An offset of -1 says that it
-    is not there; `needed` is then how many bytes from `start` would get further, 0 if none would.
+    batch to go, or that of the header with 0 for the first message of a batch. An offset of -1 means that the
+    message is not in the data. `needed` is then how many bytes from `start` it takes to get further, or 0 if
+    more bytes would not help.
     """
     at = start
     while True:
@@ -397,13 +569,14 @@ def find_message(data: Buffer, start: int, end: int, position: int) -> tuple[int
 def index_frames(
     data: Buffer, end: int, at: int, remaining: int, base: int, skip: int, want: int
 ) -> tuple[bytes, int, int, int]:
-    """Where messages begin in a piece of log that is read piece by piece: (index, at, remaining, skip).
+    """Where messages begin in batches that are read piece by piece: (index, at, remaining, skip).
 
-    `at` is where the next frame lies, or the next batch header when `remaining` is 0; everything before `end`
-    is walked, headers and sizes that begin there may lie behind it. The index is a big-endian u32 for each
-    frame, counted from `base` before the data; the first `skip` frames have none, and it stops after `want`.
-    What is returned is how to go on, with `at` counted in the same data, mostly behind them. An `at` of -1
-    says that this is no log.
+    `at` is where the next frame lies, or the next batch header when `remaining` is 0. Walks the frames and
+    headers that begin before `end`; they may end behind it. The index is a big-endian u32 for each frame,
+    counted from `base` before the data. The first `skip` frames have none, and the index stops after `want`.
+
+    The caller goes on with the values returned; `at` counts in the same data, and lies mostly behind their
+    end. An `at` of -1 means that these are not batches.
     """
     index = bytearray()
     end = min(end, len(data))
@@ -431,7 +604,46 @@ def index_frames(
     return bytes(index), at, remaining, skip
 
 
-# ---- columns: a range of the log as Arrow wants it
+# ---- blocks of records
+
+
+class BlockWriter:
+    """Lays records out as a block, until `take` hands the bytes over. `size` is the bytes of the records."""
+
+    __slots__ = ("_block", "size")
+
+    def __init__(self, magic: bytes) -> None:
+        if len(magic) != 4:
+            raise ValueError(f"a magic of {len(magic)} bytes")
+        self._block = bytearray(BLOCK.pack(magic, 0, 0))
+        self.size = 0
+
+    def add(self, record: bytes) -> None:
+        self._block += record
+        self.size += len(record)
+
+    def add_range(self, letter: bytes, number: int, start: int, count: int) -> None:
+        """Add a record about the `count` positions from `start` on (see RANGE)."""
+        if len(letter) != 1:
+            raise ValueError(f"{letter!r} is not one letter")
+        self.add(RANGE.pack(letter, number, start, count))
+
+    def take(self) -> bytes:
+        """The records added since the last call, as a block."""
+        block = self._block
+        _U32.pack_into(block, 8, self.size)
+        _U32.pack_into(block, 4, crc32c(block, 8, len(block)))
+        taken = bytes(block)
+        self.drop()
+        return taken
+
+    def drop(self) -> None:
+        """Forget the records added since the last call of `take`."""
+        del self._block[BLOCK.size :]
+        self.size = 0
+
+
+# ---- columns: messages of batches in Arrow's layout
 
 _COLUMN_OFFSETS = struct.Struct("<i")
 _COLUMN_NUMBER = struct.Struct("<q")
@@ -442,9 +654,10 @@ def decode_batches(
 ) -> tuple[bytes, Buffer, bytes, bytes]:
     """`count` messages from position `first` on, column by column: (offsets, bodies, times, ids).
 
-    `data` is batches that follow each other, from the one that holds `first` on. Offsets are one more than
-    messages, i32, and say where each body begins and ends in `bodies`; times are i64, microseconds since the
-    epoch; ids have 16 bytes each. Little-endian, as Arrow has it; what is not asked for is empty.
+    `data` is batches that follow each other, from the one that holds `first` on. The offsets, i32, say where
+    each body begins and ends in `bodies`; there is one more of them than messages. The times are i64,
+    microseconds since the epoch. The ids have 16 bytes each. All is little-endian, as Arrow has it. A column
+    that is not asked for is empty.
     Raises ValueError if those messages are not there, or have 2 GiB of bodies or more.
     """
     if not 0 <= count <= len(data) // FRAME.size:
@@ -507,9 +720,9 @@ def stride_column(stride: int, count: int) -> bytes:
 
 
 class Delivery:
-    """A message as a client got it: what was in the frame, who it came through, and when.
+    """A message as a client got it: the fields of the frame, the `source` it came from, and a time `stamp`.
 
-    `answered` is set by whoever answers it; one that is let go unanswered says so by `dropped`.
+    The client sets `answered` when it answers the message. One that is freed unanswered calls `dropped`.
     """
 
     __slots__ = ("answered", "attempts", "body", "id", "source", "stamp", "timestamp_ns")
@@ -528,11 +741,11 @@ class Delivery:
         new.id = new.body = b""
         new.source = None
         new.stamp = 0.0
-        new.answered = True  # nothing to answer before there is a message
+        new.answered = True  # there is nothing to answer before the fields are set
         return new
 
     def dropped(self) -> None:
-        """Called when nobody holds it any more and nobody has answered it."""
+        """Called when there is no reference to the message any more, and it has not been answered."""
 
     def __del__(self) -> None:
         if not self.answered:
@@ -547,7 +760,7 @@ def read_messages(
 ) -> tuple[int, list[_DELIVERY]]:
     """The run of whole message frames at `start`, each as a `kind`: where it ends, and the messages.
 
-    Anything else ends the run: a frame of another type, one cut off, one too short for a message.
+    Anything else ends the run: a frame of another type, one that is cut off, one too short for a message.
     """
     messages = []
     while end - start >= FRAME.size:
@@ -597,8 +810,8 @@ def pack_mpub(head: bytes, bodies: Sequence[Buffer], max_msg_size: int) -> tuple
 
 # ---- from Arrow to the wire
 #
-# A column of bodies is a buffer of bytes and one of offsets, int32 or int64 by `width`, in the machine's
-# order: body n lies from offset n to offset n + 1.
+# A column of bodies is a buffer of bytes and a buffer of offsets: int32 or int64 by `width`, in the machine's
+# byte order. Body n lies from offset n to offset n + 1.
 
 
 def _offset(offsets: Buffer, width: int, index: int, size: int) -> int:
@@ -616,9 +829,9 @@ def lay_mpub(
 ) -> tuple[bytes, int]:
     """The bodies from row `first` on as an MPUB body, and the next row.
 
-    The body has at most `max_bytes`, or a single message. With a `head`, the command's line, it is the whole
-    command. An empty body ends it, since NSQ takes none: nothing is laid out, and the next row is `first`,
-    when that is the empty one.
+    The MPUB body has at most `max_bytes`, or a single message. With a `head`, the command's line, the result
+    is the whole command. An empty body ends it, since NSQ does not accept one: if row `first` is empty,
+    nothing is laid out, and the next row is `first`.
     """
     pieces: list[bytes] = []
     total, row = 4, first
@@ -639,7 +852,7 @@ def lay_mpub(
 
 
 def lay_dpubs(
-    topic: bytes,
+    name: bytes,
     data: Buffer,
     offsets: Buffer,
     width: int,
@@ -648,7 +861,7 @@ def lay_dpubs(
     last: int,
     max_bytes: int,
 ) -> tuple[bytes, int]:
-    """The same as DPUB commands, each with its row's milliseconds of `defers`, which are int64."""
+    """The same as DPUB commands to `name`. Each has its row's milliseconds of `defers`, which are int64."""
     pieces: list[bytes] = []
     total, row = 0, first
     while row < last:
@@ -659,7 +872,7 @@ def lay_dpubs(
         if row < 0 or row * 8 + 8 > len(defers):
             raise ValueError("a row beyond the offsets")
         defer = int.from_bytes(defers[row * 8 : row * 8 + 8], sys.byteorder, signed=True)
-        command = b"DPUB %b %d\n%b" % (topic, defer, _U32.pack(end - begin))
+        command = b"DPUB %b %d\n%b" % (name, defer, _U32.pack(end - begin))
         if begin == end or (pieces and total + len(command) + end - begin > max_bytes):
             break
         pieces += [command, bytes(data[begin:end])]

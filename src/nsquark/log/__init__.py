@@ -1,34 +1,42 @@
 """The segmented topic log, and the journal of what its channels have done."""
 
-from nsquark.kernel import Run
+from nsquark.kernel import choose_sources
 
-from .cursor import Cursor
+choose_sources(__path__)
+
+from .cursor import Cursor, Run
 from .damage import Damage, Record, acknowledge, keep, records
+from .deferred import Deferred
 from .journal import (
     ChannelState,
-    GatheredRecords,
     InspectedJournal,
     Journal,
+    JournalRecords,
     JournalState,
     inspect_journal,
     replace_journal,
 )
+from .opening import Inspected, inspect
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
+from .retention import UNLIMITED, Limits, Retention
 from .segment import OPEN_FILES, NotIndexed, Segment
 from .syncing import LogSync
-from .topic_log import Deferred, Inspected, Limits, TopicLog, inspect
+from .tail import TailChunk
+from .topic_log import IdLease, TopicLog
 
 __all__ = [
     "OPEN_FILES",
+    "UNLIMITED",
     "ChannelState",
     "Cursor",
     "Damage",
     "Deferred",
-    "GatheredRecords",
+    "IdLease",
     "Inspected",
     "InspectedJournal",
     "Journal",
+    "JournalRecords",
     "JournalState",
     "Limits",
     "LogReader",
@@ -36,9 +44,11 @@ __all__ = [
     "NotIndexed",
     "Ranges",
     "Record",
+    "Retention",
     "Run",
     "Segment",
     "Stored",
+    "TailChunk",
     "TimeSearch",
     "TopicLog",
     "acknowledge",

@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
-from nsquark import kernel
 from nsquark.errors import LogCorrupt
-from nsquark.kernel import Run
+from nsquark.kernel import BatchReader, Buffer, find_message
 from nsquark.kernel.pure import HEADER, MAGIC
 
+from .segment import Segment
 from .topic_log import TopicLog
 
 READ_SIZE = 64 << 10  # at first; it doubles with each read that goes on from the last
 MAX_READ_SIZE = 1 << 20
 
 
+class Run:
+    """Messages whose positions and ids follow each other. `published` is the time of the first of them.
+
+    A run with a `due` time is a deferred batch that the cursor has passed over; its `frames` are empty.
+    """
+
+    __slots__ = ("count", "due", "first_id", "frames", "position", "published")
+
+    def __init__(
+        self, position: int, count: int, first_id: int, frames: Buffer, due: int = 0, published: int = 0
+    ) -> None:
+        self.position = position
+        self.count = count
+        self.first_id = first_id
+        self.frames = frames
+        self.due = due
+        self.published = published
+
+
 STEPPED_IN = Run(0, 0, 0, b"")
 
 
-class Cursor(kernel.LogCursor):
-    """A place in a log. Reads from the tail where it can and from the files where it must.
+class Cursor:
+    """A place in a log. It reads from the tail where it can and from the files where it must.
 
-    `position` is that of the next message. With `whatever_due` deferred batches are read like others.
+    `position` is that of the next message. With `whatever_due` it reads deferred batches like others.
     """
 
-    __slots__ = ("_passed", "_read_size", "_stood_at", "_whatever_due")
-
-    log: TopicLog
+    __slots__ = (
+        "_base", "_passed", "_read_size", "_reader", "_segment", "_stood_at", "_whatever_due", "log",
+        "position",
+    )  # fmt: skip
 
     def __init__(self, log: TopicLog, position: int, whatever_due: bool = False) -> None:
-        super().__init__(log, position)
+        self.log = log
+        self.position = position
         self._whatever_due = whatever_due
+        self._reader = BatchReader()  # over the data at hand, of the tail or of a file
+        self._segment: Segment | None = None  # the one that the data are from
+        self._base = 0  # the offset in the segment at which the data begin
         self._read_size = READ_SIZE
-        self._stood_at = -1  # at the last `rest`
-        self._passed: Run | None = None  # the rest of a deferred batch in whose middle it was set
+        self._stood_at = -1  # the position at the last `rest`
+        self._passed: Run | None = None  # the rest of a deferred batch in whose middle the cursor was set
+
+    @property
+    def data(self) -> bytes:
+        """The data at hand."""
+        return self._reader.data
 
     def seek(self, position: int) -> None:
         """Go on from `position`."""
@@ -41,34 +70,75 @@ class Cursor(kernel.LogCursor):
 
     def let_go(self) -> None:
         """Forget the data at hand: the next read looks for the position again."""
-        self.segment = None
-        self.data = b""
-        self.at = self.remaining = 0
+        self._segment = None
+        self._set_data(b"", 0)
         self._read_size = READ_SIZE
+
+    def _set_data(self, data: bytes, base: int) -> None:
+        """Go on at the beginning of `data`, at a batch header. The data lie at the offset `base`."""
+        reader = self._reader
+        reader.data = data
+        reader.at = 0
+        reader.remaining = 0
+        self._base = base
 
     def rest(self) -> bool:
         """Let go of the data, if nothing was read since the last call. Returns whether the cursor has any.
 
-        To be called now and then, for cursors that live long: the data are up to a megabyte of a file, or a
-        chunk that the log itself has long forgotten.
+        A timer calls this for cursors that live long: the data are up to a megabyte of a file, or a chunk
+        that the log itself does not hold any more.
         """
         if self.data and self.position == self._stood_at:
             self.let_go()
         self._stood_at = self.position
         return bool(self.data)
 
+    def take(self, want: int, max_bytes: int) -> Run | None:
+        """The next messages, of the data at hand, or of the chunk of the tail that follows on them.
+
+        At most `want`, and at most `max_bytes` unless the first alone has more. None where the next messages
+        are in neither of them, or are deferred: the cursor is then where it was.
+        """
+        reader = self._reader
+        if reader.at >= len(reader.data):
+            log = self.log
+            if self.position < log.first or self.position >= log.end:
+                return None
+            chunk = log.tail.find(self.position)
+            if chunk is None or chunk.position != self.position or chunk.data is reader.data:
+                return None
+            reader.data = chunk.data
+            reader.at = 0
+            reader.remaining = 0
+            self._segment = chunk.segment
+            self._base = chunk.offset
+        frames = reader.gather(want, max_bytes)
+        if not reader.count:
+            return None
+        run = Run.__new__(Run)
+        run.position = self.position
+        run.count = reader.count
+        run.first_id = reader.first_id
+        run.frames = frames
+        run.due = 0
+        run.published = reader.timestamp
+        self.position += reader.count
+        return run
+
     def read(self, want: int, max_bytes: int) -> Run | None:
         """The next messages: at most `want`, and at most `max_bytes` unless the first alone has more.
 
-        None at the end of the log. What was lost to damage is stepped over. Raises LogCorrupt where the log
-        does not read as it was written, LogDamaged where it must leave something out first, and NotIndexed
-        where somebody must look into a large old file first; the cursor is then where it was.
+        None at the end of the log. The cursor steps over positions that were lost to damage.
+
+        Raises LogCorrupt where the log does not read as it was written, LogDamaged where the log must leave
+        something out first, and NotIndexed where a large old file must be verified first. The cursor is then
+        where it was.
         """
         while True:
             run = self.take(want, max_bytes)
             if run is not None:
                 return run
-            if self.at < len(self.data):
+            if self._reader.at < len(self._reader.data):
                 passed = self._pass_deferred()
                 if passed is STEPPED_IN:
                     continue
@@ -82,9 +152,10 @@ class Cursor(kernel.LogCursor):
 
     def _pass_deferred(self) -> Run | None:
         """Pass over a deferred batch at the cursor, or step into it where its due time does not matter."""
-        if self.remaining or len(self.data) - self.at < HEADER.size:
+        reader = self._reader
+        if reader.remaining or len(reader.data) - reader.at < HEADER.size:
             return None
-        magic, _, length, count, position, first_id, _, due = HEADER.unpack_from(self.data, self.at)
+        magic, _, length, count, position, first_id, _, due = HEADER.unpack_from(reader.data, reader.at)
         if magic != MAGIC:
             raise self._corrupt("no batch begins here")
         if not due:
@@ -92,18 +163,19 @@ class Cursor(kernel.LogCursor):
         if position != self.position or position + count > self.log.end:
             raise self._corrupt(f"positions {position} to {position + count} where {self.position} follows")
         if self._whatever_due:
-            self.at += HEADER.size
-            self.remaining = count
+            reader.at += HEADER.size
+            reader.remaining = count
             return STEPPED_IN
         self.position += count
-        self.at += length
+        reader.at += length
         return Run(position, count, first_id, b"", due)
 
     def _pass_rest_of_deferred(self) -> None:
-        """The cursor was set into the middle of a batch: if that is deferred, its rest is passed over."""
+        """Pass over the rest of a batch in whose middle the cursor was set, if that batch is deferred."""
+        data = self._reader.data
         at = 0
         while True:
-            _, _, length, count, first, first_id, _, due = HEADER.unpack_from(self.data, at)
+            _, _, length, count, first, first_id, _, due = HEADER.unpack_from(data, at)
             if self.position < first + count:
                 break
             at += length
@@ -111,12 +183,11 @@ class Cursor(kernel.LogCursor):
             skipped = self.position - first
             self._passed = Run(self.position, count - skipped, first_id + skipped, b"", due)
             self.position = first + count
-            self.base, self.data = self.base + at + length, self.data[at + length :]
-            self.at = self.remaining = 0
+            self._set_data(data[at + length :], self._base + at + length)
 
     def _corrupt(self, what: str) -> LogCorrupt:
-        name = str(self.segment.path) if self.segment else "memory"
-        return LogCorrupt(name, self.base + self.at, what)
+        name = str(self._segment.path) if self._segment is not None else "memory"
+        return LogCorrupt(name, self._base + self._reader.at, what)
 
     def _load(self) -> bool:
         """Bring more data to the cursor; False at the end of the log."""
@@ -127,24 +198,29 @@ class Cursor(kernel.LogCursor):
             self.seek(log.lost.next_gap(self.position))
         if self.position >= log.end:
             return False
-        chunk = log.chunk_at(self.position)
-        if chunk is not None and chunk.data is not self.data:
-            self.data, self.segment, self.base = chunk.data, chunk.segment, chunk.offset
-            self.at = self.remaining = 0
+        chunk = log.tail.find(self.position)
+        if chunk is not None and chunk.data is not self._reader.data:
+            self._segment = chunk.segment
+            self._set_data(chunk.data, chunk.offset)
             if chunk.position != self.position:
-                self._find(self.data)
+                self._find_in_chunk(chunk.data)
             return True
-        if self.segment is None:
+        if self._segment is None:
             return self._locate()
         return self._read_on()
 
-    def _find(self, data: bytes) -> None:
-        """Set the cursor within `data`, which begins with a batch header."""
-        at, self.remaining, _ = kernel.find_message(data, 0, len(data), self.position)
+    def _find_in_chunk(self, data: bytes) -> None:
+        """Set the cursor within a chunk of the tail."""
+        at, remaining, _ = find_message(data, 0, len(data), self.position)
         if at < 0:
             raise self._corrupt(f"no message {self.position}")
-        self.at = at
-        if self.remaining and not self._whatever_due:
+        self._set_within(at, remaining)
+
+    def _set_within(self, at: int, remaining: int) -> None:
+        """Set the cursor to the offset `at` of the data, in a batch with `remaining` messages to go."""
+        self._reader.at = at
+        self._reader.remaining = remaining
+        if remaining and not self._whatever_due:
             self._pass_rest_of_deferred()
 
     def _locate(self) -> bool:
@@ -155,35 +231,38 @@ class Cursor(kernel.LogCursor):
         base = segment.offset_near(self.position)
         size = READ_SIZE
         while True:
-            data = segment.read(base, size)  # may fail, and all is as it was
-            at, remaining, needed = kernel.find_message(data, 0, len(data), self.position)
+            data = segment.read(base, size)  # may fail, and the cursor is as it was
+            at, remaining, needed = find_message(data, 0, len(data), self.position)
             if at >= 0:
-                self.segment, self.base = segment, base
-                self.data, self.at, self.remaining = data, at, remaining
-                if remaining and not self._whatever_due:
-                    self._pass_rest_of_deferred()
+                self._segment = segment
+                self._set_data(data, base)
+                self._set_within(at, remaining)
                 return True
             if needed <= len(data) or base + needed > segment.size:
-                self.data, self.at, self.remaining = b"", 0, 0
+                self._set_data(b"", self._base)
                 raise LogCorrupt(str(segment.path), base, f"no message {self.position}")
             size = max(2 * size, needed)
 
     def _read_on(self) -> bool:
         """Go on in the file where the data at hand end, which may be within a message."""
-        segment = self.segment
+        segment = self._segment
         assert segment is not None
-        offset = self.base + self.at
-        left = len(self.data) - self.at
+        reader = self._reader
+        offset = self._base + reader.at
+        left = len(reader.data) - reader.at
         if offset >= segment.size:
             following = self.log.segment_after(segment)
-            if following is None or self.remaining or self.position != following.base:
+            if following is None or reader.remaining or self.position != following.base:
                 raise self._corrupt(f"the segment ends before message {self.position}")
-            begin = following.offset_near(following.base)
-            self.segment, self.base, self.at, self.data = following, begin, 0, b""
-            segment, offset, left = following, begin, 0
+            segment, left = following, 0
+            offset = segment.offset_near(segment.base)
+            self._segment = segment
+            self._set_data(b"", offset)
         self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
         data = segment.read(offset, max(self._read_size, 2 * left))
         if len(data) <= left:
             raise self._corrupt(f"message {self.position} is cut off")
-        self.data, self.base, self.at = data, offset, 0
+        reader.data = data  # `remaining` stays: the data may begin within a batch
+        reader.at = 0
+        self._base = offset
         return True

@@ -1,12 +1,13 @@
-"""Damaged bytes that were put aside: what is known of them is in the names of the files that hold them.
+"""Damaged bytes that were put aside, each in a file of its own. The name of that file says what they are.
 
     00000000000000000000.log.4711+512.10-15.bad   512 bytes from offset 4711 of that segment, which held the
                                                   positions from 10 up to (not including) 15
     journal.000007.120+33.bad                     33 bytes from offset 120 of that journal
     ….acknowledged                                the same, and an operator has seen it
 
-A record is written before anything else is done about the damage, and is synced. None is ever overwritten or
-deleted here. The file that was damaged is left as it is: its records say which parts of it to leave out.
+Such a file is called a record. It is written and synced before anything else is done about the damage. No
+record is ever overwritten or deleted here. The file that was damaged stays as it is: its records say which
+parts of it to leave out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nsquark.durable import sync_path
+from nsquark.durable import sync_path, write_all
 
 BAD, ACKNOWLEDGED = ".bad", ".acknowledged"
 _TEMPORARY = ".bad.tmp"
@@ -31,7 +32,10 @@ _NAME = re.compile(
 
 
 class Damage(NamedTuple):
-    """Bytes of a file that do not read as they were written; of a segment, the positions lost with them."""
+    """Bytes of a file that do not read as they were written. `first` and `end` are the positions lost.
+
+    Bytes of a journal have no positions.
+    """
 
     offset: int
     length: int
@@ -44,7 +48,7 @@ class Record:
     """A file that keeps damaged bytes."""
 
     path: Path
-    file: str  # the name of the one that was damaged
+    file: str  # the name of the file that was damaged
     damage: Damage
     acknowledged: bool
 
@@ -82,10 +86,10 @@ def records(directory: Path) -> list[Record]:
 
 
 def keep(path: Path, damage: Damage, aside: Path | None = None) -> tuple[Record, bool]:
-    """Put damaged bytes of a file aside, unless that was done before: the record, and whether it is new.
+    """Put damaged bytes of a file aside, unless that was done before: (record, whether it is new).
 
-    It is on the disk when this returns. `aside` is where it goes and what it is called after, if not `path`.
-    Raises OSError, and nothing has changed.
+    The disk holds the record when this returns. `aside`, if given, stands in for `path` in the record's
+    directory and name. Raises OSError, and nothing has changed.
     """
     aside = path if aside is None else aside
     positions = "" if damage.first is None else f".{damage.first}-{damage.end}"
@@ -106,9 +110,7 @@ def keep(path: Path, damage: Damage, aside: Path | None = None) -> tuple[Record,
             with open(temporary, "xb", buffering=0) as target:
                 os.fchmod(target.fileno(), 0o600)
                 for piece in _pieces(source.fileno(), damage):
-                    view = memoryview(piece)
-                    while view:
-                        view = view[target.write(view) :]
+                    write_all(target.fileno(), piece)
                 os.fsync(target.fileno())
             os.rename(temporary, kept)
         except BaseException:
@@ -119,18 +121,18 @@ def keep(path: Path, damage: Damage, aside: Path | None = None) -> tuple[Record,
 
 
 def acknowledge(record: Record) -> Record:
-    """Let a restart know that an operator has seen it. Raises OSError."""
+    """Note on the disk that an operator has seen the record. Raises OSError."""
     if record.acknowledged:
         return record
     path = record.path.with_name(record.path.name[: -len(BAD)] + ACKNOWLEDGED)
-    with contextlib.suppress(FileNotFoundError):  # somebody has taken it away, and so has seen it
+    with contextlib.suppress(FileNotFoundError):  # an operator has removed it, and so has seen it
         os.rename(record.path, path)
         sync_path(path.parent)
     return Record(path, record.file, record.damage, True)
 
 
 def tidy(directory: Path) -> None:
-    """Delete what a crash has left of a record that was being written. Raises OSError."""
+    """Delete records that a crash has left unfinished. Raises OSError."""
     for leftover in directory.glob("*" + _TEMPORARY):
         leftover.unlink(missing_ok=True)
 

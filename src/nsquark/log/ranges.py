@@ -1,8 +1,8 @@
 """A set of positions as sorted, disjoint half-open ranges.
 
-Made for positions that come mostly in order and go in order: adding at the end merges with the last range in
-constant time, and what is forgotten at the front stays in the lists, before `_head`, until it is the larger
-part of them.
+Positions are added and dropped mostly in order. So adding at the end merges with the last range in constant
+time, and ranges dropped at the front stay in the lists, before `_head`, until they are the larger part of
+them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Ranges:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self._head = 0  # what lies before it in the lists is forgotten
+        self._head = 0  # the ranges before this index of the lists are dropped
         self.count = 0  # how many positions are in the set
 
     def __bool__(self) -> bool:
         return len(self._starts) > self._head
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """As they are now, whatever is changed meanwhile."""
+        """The ranges as they are now. The set may be changed meanwhile."""
         return zip(self._starts[self._head :], self._ends[self._head :], strict=True)
 
     def __contains__(self, position: int) -> bool:
@@ -48,7 +48,7 @@ class Ranges:
             ends.append(end)
             self.count += end - start
             return
-        # the ranges that overlap or touch are those that end at or after `start` and begin at or before `end`
+        # The ranges that overlap or touch end at or after `start` and begin at or before `end`.
         low = bisect_left(ends, start, self._head)
         high = bisect_right(starts, end, self._head)
         if low < high:
@@ -98,6 +98,11 @@ class Ranges:
         at = bisect_left(self._starts, position, self._head)
         return self._starts[at] if at < len(self._starts) else None
 
+    def first_behind(self, position: int) -> tuple[int, int] | None:
+        """The first range that ends behind `position`, whole, or None."""
+        at = bisect_right(self._ends, position, self._head)
+        return (self._starts[at], self._ends[at]) if at < len(self._ends) else None
+
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """What of [start, end) is not in the set, in order."""
         while start < end:
@@ -109,7 +114,7 @@ class Ranges:
             start = stop
 
     def count_from(self, position: int) -> int:
-        """How many positions at or behind `position` are in the set: cheap where few lie before it."""
+        """How many positions at or behind `position` are in the set. Cheap if few ranges lie before it."""
         starts, ends, head = self._starts, self._ends, self._head
         at = bisect_right(ends, position, head)
         before = sum(ends[head:at]) - sum(starts[head:at])

@@ -1,205 +1,26 @@
-"""A log read from outside: ranges of batches as they lie on disk, and positions by time.
+"""Reading ranges of a log as batches, as they lie on disk, and finding positions by time.
 
-What begins here begins on the event loop and takes hold of what it needs: descriptors, which keep a file
-readable even when it is deleted, or pieces of memory. Everything that waits for the disk comes after that and
+A reader is made on the event loop, where it takes hold of what it needs: descriptors, which keep a file
+readable even when it is deleted, or pieces of memory. All work that waits for the disk comes after that and
 may run in a thread.
 """
 
 from __future__ import annotations
 
-import os
 import struct
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from nsquark import kernel
 from nsquark.errors import LogCorrupt
-from nsquark.kernel.pure import FRAME, HEADER, MAGIC
+from nsquark.kernel.pure import FRAME, HEADER
 
 from .segment import Segment
+from .sources import BatchHead, FileSource, MemorySource, Source, hold
 from .topic_log import TopicLog
 
 PIECE = 512 << 10
-MAX_FILES = 64  # that one range may hold open
-_WINDOW = 64 << 10
 _INDEX = struct.Struct(">I")
-
-
-class BatchHead(NamedTuple):
-    offset: int
-    length: int
-    messages: int
-    position: int
-    time: int
-    due: int
-
-
-class Source:
-    """A segment, or a piece of memory: batches of the positions [base, end), at the offsets [start, size)."""
-
-    def __init__(self, name: str, base: int, end: int, size: int, start: int = 0) -> None:
-        self.name = name
-        self.base = base
-        self.end = end
-        self.size = size
-        self.start = start
-
-    def prepare(self) -> None:
-        """Do what takes time, in a thread, before anything else is asked for."""
-
-    def read(self, offset: int, size: int) -> kernel.Buffer:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        pass
-
-    def marks(self) -> list[tuple[int, int]]:
-        """(position, offset) of some batches, the first among them."""
-        return [(self.base, self.start)]
-
-    def mark_before(self, position: int, offset: int) -> tuple[int, int]:
-        """(position, offset) of a batch that begins at or before both."""
-        return self.base, self.start
-
-    def batches(self, offset: int) -> Iterator[BatchHead]:
-        """The batches from `offset` on. Raises LogCorrupt."""
-        window, start = self.read(offset, _WINDOW), offset
-        while offset < self.size:
-            if offset + HEADER.size > start + len(window):
-                window, start = self.read(offset, _WINDOW), offset
-            if len(window) < offset - start + HEADER.size:
-                raise LogCorrupt(self.name, offset, "the file is shorter than it was")
-            magic, _, length, count, position, _, time, due = HEADER.unpack_from(window, offset - start)
-            if magic != MAGIC or length < HEADER.size or not self.base <= position < self.end:
-                raise LogCorrupt(self.name, offset, "no batch begins here")
-            yield BatchHead(offset, length, count, position, time, due)
-            offset += length
-
-    def find(self, position: int) -> BatchHead:
-        """The batch that holds `position`. Raises LogCorrupt."""
-        _, offset = self.mark_before(position, self.size)
-        for batch in self.batches(offset):
-            if position < batch.position + batch.messages:
-                return batch
-        raise LogCorrupt(self.name, self.size, f"no message {position}")
-
-    def stop(self, begin: BatchHead, end: int, budget: int, one: bool) -> tuple[int, int]:
-        """How far to read from `begin`: (offset, position) behind the last batch that holds anything before
-        `end` and fits into `budget` bytes. With `one`, the first is taken even if it does not fit.
-        """
-        if self.end <= end and self.size - begin.offset <= budget:
-            return self.size, self.end
-        position, offset = self.mark_before(end - 1, begin.offset + budget)
-        if offset <= begin.offset:
-            position, offset = begin.position, begin.offset
-        for batch in self.batches(offset):
-            fits = batch.offset + batch.length - begin.offset <= budget
-            if batch.position >= end or not (fits or (one and batch.offset == begin.offset)):
-                break
-            position, offset = batch.position + batch.messages, batch.offset + batch.length
-        return offset, position
-
-    def first_time(self) -> int | None:
-        """When the first message came, or None if there is none."""
-        return next((batch.time for batch in self.batches(self.start)), None)
-
-    def position_at(self, timestamp: int) -> int:
-        """The position of the first message that is not before `timestamp`; the end if all are."""
-        marks = self.marks()
-
-        def time_of(mark: tuple[int, int]) -> int:
-            return next(self.batches(mark[1])).time
-
-        at = max(bisect_left(marks, timestamp, key=time_of) - 1, 0)
-        before = None
-        for batch in self.batches(marks[at][1]):
-            if batch.time >= timestamp:
-                break
-            before = batch
-        if before is None:
-            return self.base
-        data = self.read(before.offset + HEADER.size, before.length - HEADER.size)
-        offset = 0
-        for number in range(before.messages):
-            size, _, time, _, _ = FRAME.unpack_from(data, offset)
-            if time >= timestamp:
-                return before.position + number
-            offset += 4 + size
-        return before.position + before.messages
-
-
-class FileSource(Source):
-    def __init__(self, segment: Segment) -> None:
-        """Raises OSError when it cannot be opened."""
-        super().__init__(str(segment.path), segment.base, segment.end, segment.size, segment.start)
-        self._segment = segment
-        self.descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def prepare(self) -> None:
-        if not self._segment.verified:
-            self._segment.verify(self.descriptor)
-
-    def read(self, offset: int, size: int) -> bytes:
-        return os.pread(self.descriptor, min(size, self.size - offset), offset)
-
-    def close(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def marks(self) -> list[tuple[int, int]]:
-        return [mark for mark in self._segment.marks if mark[1] < self.size] or [(self.base, self.start)]
-
-    def mark_before(self, position: int, offset: int) -> tuple[int, int]:
-        return self._segment.mark_before(position, offset)
-
-
-class MemorySource(Source):
-    def __init__(self, pieces: list[bytes], base: int, end: int) -> None:
-        super().__init__("memory", base, end, sum(map(len, pieces)))
-        self._pieces = pieces
-        self._data = memoryview(b"")
-
-    def prepare(self) -> None:
-        self._data = memoryview(b"".join(self._pieces))
-
-    def read(self, offset: int, size: int) -> memoryview:
-        return self._data[offset : offset + size]
-
-
-def _hold(log: TopicLog, start: int, end: int, max_bytes: int) -> list[Source]:
-    """What holds [start, end), or at least `max_bytes` of it, as far as that is no more than a few files."""
-    if log.directory is None:
-        return _hold_memory(log, start, end, max_bytes)
-    first = log.segment_at(start)
-    held: list[Source] = []
-    behind = 0  # bytes of those that are wanted from their beginning
-    try:
-        while first is not None and first.base < end and len(held) < MAX_FILES:
-            if held and behind >= max_bytes:
-                break
-            if not (first.empty and first.verified):
-                held.append(FileSource(first))
-                behind += first.size - first.start if len(held) > 1 else 0
-            first = log.segment_after(first)
-    except OSError:
-        for source in held:
-            source.close()
-        raise
-    return held
-
-
-def _hold_memory(log: TopicLog, start: int, end: int, max_bytes: int) -> list[Source]:
-    pieces: list[bytes] = []
-    size = 0
-    chunks = log.chunks_from(start)
-    for chunk in chunks:
-        if chunk.position >= end or (pieces and size >= max_bytes):
-            break
-        pieces.append(chunk.data)
-        size += len(chunk.data)
-    return [MemorySource(pieces, chunks[0].position, chunks[len(pieces) - 1].end)] if pieces else []
 
 
 class LogReader:
@@ -207,12 +28,12 @@ class LogReader:
 
     The range ends where positions were lost, and is empty if `start` is one of them.
 
-    Make it on the event loop; then, in a thread, `locate` once, `read` until there is nothing more, and only
-    then ask for `index`, which is empty if it is not `indexed`. `close` it in any case.
+    The caller makes it on the event loop. Then, in a thread, it calls `locate` once, `read` until that
+    returns nothing, and after that `index`, which is empty without `indexed`. It calls `close` in any case.
     """
 
     def __init__(self, log: TopicLog, start: int, end: int, max_bytes: int, indexed: bool = True) -> None:
-        """Takes hold of the range. Raises OSError when it cannot be opened."""
+        """Take hold of the range. Raises OSError when a file cannot be opened."""
         if log.lost:
             missing = log.lost.next_start(start) if start not in log.lost else start
             end = end if missing is None else min(end, missing)
@@ -221,7 +42,7 @@ class LogReader:
         self.length = 0  # of the batches, in bytes
         self._max_bytes = max_bytes
         self._indexed = indexed
-        self._sources = _hold(log, start, self.end, max_bytes) if start < self.end else []
+        self._sources = hold(log, start, self.end, max_bytes) if start < self.end else []
         self._parts: list[tuple[Source, int, int]] = []  # from where to where
         self._index: list[bytes] = []
         self._want = self._skip = self._remaining = 0
@@ -233,7 +54,7 @@ class LogReader:
         return self.end - self.start
 
     def locate(self) -> None:
-        """Find out which bytes those are. Raises LogCorrupt, LogDamaged or OSError."""
+        """Find the bytes of the range. Raises LogCorrupt, LogDamaged or OSError."""
         position = self.start
         for source in self._sources:
             source.prepare()
@@ -254,8 +75,7 @@ class LogReader:
 
     @property
     def files(self) -> list[tuple[int, int, int]]:
-        """Where its bytes lie, once it is located: descriptors, from where to where. None of them if they are
-        in memory."""
+        """Where its bytes lie, once it is located: (descriptor, start, stop). Empty if they are in memory."""
         return [
             (source.descriptor, start, stop)
             for source, start, stop in self._parts
@@ -268,7 +88,7 @@ class LogReader:
             return b""
         source, _, stop = self._parts[self._part]
         number = min(size, stop - self._at)
-        # a header that begins within these bytes may end behind them
+        # A header that begins within these bytes may end behind them.
         data = source.read(self._at, min(number + HEADER.size, stop - self._at))
         if len(data) < number:
             raise LogCorrupt(source.name, self._at + len(data), "the file is shorter than it was")
@@ -350,12 +170,13 @@ class TimeSearch:
     def __init__(self, log: TopicLog) -> None:
         self._first, self._end = log.first, log.end
         self._segments = [segment for segment in log.segments if not segment.empty]
-        self._memory = None if log.directory is not None else log.chunks_from(log.first)
+        self._memory = None if log.directory is not None else log.tail.find_run(log.first)
 
     def position_at(self, timestamp: int) -> int:
-        """Its position, or the end of the log if all are earlier. Raises LogCorrupt or OSError.
+        """The position of that message, or the end of the log if all are earlier.
 
-        Where the clock was set back there are several such messages, and it is one of them.
+        If the clock was set back, there can be several such messages; the result is one of them. Raises
+        LogCorrupt or OSError.
         """
         if self._memory is not None:
             if not self._memory:
@@ -392,7 +213,7 @@ class TimeSearch:
         try:
             time = source.first_time()
         except LogCorrupt:
-            source.prepare()  # says what is damaged, if nobody has looked yet
+            source.prepare()  # raises LogDamaged, if the file was not verified before
             raise
         finally:
             source.close()

@@ -1,11 +1,11 @@
-"""What of a segment's file is whole: runs of batches, and the damage between them. Nothing is changed.
+"""Finds the whole batches of a segment's file, and the damage between them. Changes nothing.
 
-A batch whose magic, length, position or CRC is wrong is damaged. Where the next one begins is told by two
-witnesses: the length in the damaged header, and the sizes of its frames, walked from one to the next. Only
-where both fail is the file searched for the magic. Bodies are what clients have sent: one may hold the bytes
-of a whole batch, CRC and all. So a batch that is merely found must have a position that can follow, and of
-several the one counts that follows the damaged header's own count and from which whole batches reach to the
-end of the file.
+A batch whose magic, length, position or CRC is wrong is damaged. Two witnesses say where the next batch
+begins: the length in the damaged header, and the sizes of its frames, walked from one to the next. If both
+fail, the file is searched for the magic. Clients choose the bodies, so a body may hold the bytes of a whole
+batch with a right CRC. Therefore a batch that a search finds must have a position that can follow. If there
+are several, the one is taken that follows the damaged header's own count and from which whole batches reach
+to the end of the file.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .damage import Damage
 
 _PREFIX = MAGIC[:3]
 _MAX_JUMP = 1 << 32  # positions that a single file can lose: it would have 140 GB
-_SEARCHED = 16  # times what is left of a file, in bytes that a search may check before it gives up
-_GLANCE = 1024  # bytes that a look at a header counts for in that
+_SEARCHED = 16  # a search gives up after checking this many times the bytes that are left of a file
+_GLANCE = 1024  # looking at a header counts as checking this many bytes
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class Survey:
     pieces: list[Piece]
     damages: list[Damage]
     deferred: list[kernel.Batch]
-    whole: int  # where the last whole batch ends: whatever is behind it is not whole
-    end: int  # the position behind it
-    exhausted: bool = False  # there may be whole batches behind it: the search has given up
+    whole: int  # the offset at which the last whole batch ends
+    end: int  # the position behind that batch
+    exhausted: bool = False  # the search has given up: there may be whole batches behind the last one found
 
 
 class _Head(NamedTuple):
@@ -74,7 +74,7 @@ def survey(
 ) -> Survey:
     """Walk the bytes [start, size) of a file, which begin with position `base`, and check all of them.
 
-    Positions are below `bound`, which is where the next file begins; None for the newest. Raises OSError, and
+    All positions are below `bound`, where the next file begins; None for the newest file. Raises OSError, and
     UnknownVersion where a batch of another version begins.
     """
     return _Walk(fd, name, size, bound, window, stride).run(start, base)
@@ -111,14 +111,16 @@ class _Walk:
             piece = Piece(following.offset, following.position, following.offset, following.position)
 
     def _walk(self, piece: Piece, found: Survey) -> None:
-        """Go on over whole batches to the first that is not, or does not follow."""
+        """Go on over whole batches to the first that is not whole, or does not follow."""
         window = self._window
         while piece.stop < self._size:
             data = self._read(piece.stop, window)
             stop, needed, marks, last = kernel.scan_batches(data, 0, len(data), True, self._stride)
             if marks and marks[0][3] != piece.end:
                 return
-            if last is not None and not self._fits(last[3], last[2]):  # one by one, up to where they do
+            if last is not None and not self._fits(
+                last[3], last[2]
+            ):  # take them one by one, as long as they do
                 stop, needed, marks, last = kernel.scan_batches(data, 0, marks[0][1], True, self._stride)
                 if last is None or not self._fits(last[3], last[2]):
                     return
@@ -139,7 +141,7 @@ class _Walk:
     # ---- behind damage
 
     def _following(self, offset: int, expected: int) -> _Found | None:
-        """The batch with which the log goes on behind what is damaged at `offset`; None if there is none.
+        """The batch with which the log goes on behind the damage at `offset`; None if there is none.
 
         `expected` is the position that the damaged batch would have.
         """
@@ -150,7 +152,7 @@ class _Walk:
         here = self._whole_at(offset, expected)
         if here is not None:  # a whole batch: something before it is missing
             return here
-        # What the damaged header says of itself, where that is what was expected of it.
+        # The header is believed about its count if its position is the expected one.
         intact = head.position == expected and 0 < head.messages <= head.length // 34
         exact = expected + head.messages if intact else None
         least = expected + 1 if intact or head.magic == MAGIC else expected
@@ -167,12 +169,12 @@ class _Walk:
             best = self._best(told, exact)
             if best is None or exact is None or best.position == exact:
                 return best
-            # Bytes are missing, so the length in the header leads past whole batches that go on to there.
+            # Bytes are missing, so the length in the header leads past whole batches that reach to there.
             skipped = self._search(offset, least, best.offset)
             before = (each for each in skipped if each.offset < best.offset < self._run_end(each))
             return next(before, best)
         if by_length == by_frames == self._size:
-            return None  # it was the last, and nothing is behind it
+            return None  # the damaged batch was the last, and nothing is behind it
         # The last batch, or one whose write was cut short: what is found in there is in a body, unless whole
         # batches go on from it to the end of the file, to the byte.
         last = intact and (by_length == self._size or (torn and by_length > self._size))
@@ -183,14 +185,14 @@ class _Walk:
         return self._best(found, exact)
 
     def _best(self, found: list[_Found], exact: int | None) -> _Found | None:
-        """The one that follows exactly and goes on to the end, or comes nearest to that."""
+        """The batch that follows exactly and from which whole batches reach the end, or the next best."""
         following = [each for each in found if each.position == exact] or found[:1]
         if len(following) < 2:
             return following[0] if following else None
         return min(following, key=lambda each: not self._reaches_end(each))
 
     def _walk_frames(self, at: int) -> tuple[int, bool]:
-        """Where these frames end, at what is none; and whether the last of them goes beyond the file."""
+        """Where these frames end, and whether the last of them goes beyond the end of the file."""
         data, start = b"", at
         while True:
             if at + FRAME.size > start + len(data):
@@ -228,13 +230,13 @@ class _Walk:
                 begin = match.start() + 1
                 if batch is not None:
                     yield batch
-                    end = self._run_end(batch)  # not to be looked at again
+                    end = self._run_end(batch)  # what lies before need not be searched again
                     begin, jump = end - at, max(jump, end)
                 match = plausible.search(data, begin) if begin < len(data) else None
             at = jump
 
     def _run_end(self, batch: _Found) -> int:
-        """Where the whole batches end that follow each other from this one on."""
+        """Where the run of whole batches ends that begins with this one."""
         piece = Piece(batch.offset, batch.position, batch.offset, batch.position)
         self._walk(piece, Survey([], [], [], 0, 0))
         self._allowance -= piece.stop - piece.start
@@ -275,9 +277,9 @@ class _Walk:
 
 
 def _header_between(least: int, most: int) -> re.Pattern[bytes]:
-    """The magic, and the leading bytes of a position that these two have in common.
+    """Matches the magic, and the leading bytes that all positions from `least` to `most` have in common.
 
-    A body may be full of magics; this leaves few of them to look at one by one.
+    A body may be full of magics. This pattern leaves few of them to be looked at one by one.
     """
     low, high = least.to_bytes(8, "big"), most.to_bytes(8, "big")
     same = next((at for at in range(8) if low[at] != high[at]), 8)

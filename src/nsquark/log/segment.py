@@ -1,10 +1,10 @@
 """One file of a topic log: a run of batches, named by the position of the first message.
 
-A segment knows where it lies and how far it is written. The newest one is written to; all can be read. A file
-that was damaged is several segments, one for each run of whole batches: see `damage`.
+A segment knows where it lies and how far it is written. The log writes to its newest segment and reads from
+all. A file that was damaged makes several segments, one for each run of whole batches: see `damage`.
 
-What was read from a file is checked once: a segment that is not `verified` is walked before anything is read
-from it, with the CRC of every batch.
+A segment checks its file once. While it is not `verified`, the first read walks the whole file and compares
+the CRC of every batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 from bisect import bisect_right
 from pathlib import Path
 
-from nsquark import kernel
 from nsquark.errors import LogDamaged, NsquarkError
 
 from .damage import Damage, Record, keep
@@ -23,11 +22,11 @@ from .recovery import Piece, Survey, survey
 SUFFIX = ".log"
 INDEX_STRIDE = 65536
 WINDOW = 1 << 20
-AT_ONCE = 1 << 20  # a file of this size is indexed by whoever needs it; a larger one would hold up the rest
+AT_ONCE = 1 << 20  # a file up to this size is walked by the read that needs it; a larger one needs a thread
 
 
 class NotIndexed(NsquarkError):
-    """A position was asked for in a file that must be walked first: `segment.verify`, in a thread."""
+    """A read wants a position of a file that must be walked first: call `segment.verify` in a thread."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(str(segment.path))
@@ -35,16 +34,16 @@ class NotIndexed(NsquarkError):
 
 
 class OpenFiles:
-    """Descriptors to read segments with: those that were used last, of all logs of the process.
+    """The descriptors for reading segments that were used last, of all logs of the process.
 
-    A channel that reads a long log comes by thousands of segments, so their number must not follow from that.
-    Opening a file costs little beside reading from it. For the event loop only.
+    A channel that reads a long log reads thousands of segments, so the number of descriptors is bounded.
+    Opening a file again costs little beside reading from it. Only the event loop's thread may use this.
     """
 
     def __init__(self, limit: int = 64) -> None:
         self._limit = limit
-        self._descriptors: dict[Segment, int] = {}  # the one that was used last is the last
-        self._used: set[Segment] = set()  # since `close_unused`
+        self._descriptors: dict[Segment, int] = {}  # in the order of their last use
+        self._used: set[Segment] = set()  # since the last `close_unused`
 
     def descriptor(self, segment: Segment) -> int:
         """Raises OSError if the file cannot be opened."""
@@ -58,7 +57,7 @@ class OpenFiles:
         return fd
 
     def close_unused(self) -> None:
-        """Close the files that were not read since the last call. Called now and then."""
+        """Close the files that were not read since the last call. A timer calls this."""
         for segment in self._descriptors.keys() - self._used:
             self.close(segment)
         self._used.clear()
@@ -68,7 +67,7 @@ class OpenFiles:
             try:
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                # Where the process has no descriptor left, one of these is put to better use.
+                # The process has no descriptor left: this read needs one more than the oldest segment does.
                 if error.errno != errno.EMFILE or not self._descriptors:
                     raise
                 self._close_oldest()
@@ -83,33 +82,50 @@ class OpenFiles:
             os.close(fd)
 
 
-OPEN_FILES = OpenFiles()  # one for all logs: the process has one limit
+OPEN_FILES = OpenFiles()  # one for all logs, as the limit is that of the process
 
 
-class Segment(kernel.Extent):
-    """`marks` are its index: (position, offset) of a batch in each INDEX_STRIDE bytes.
+class Segment:
+    """A run of whole batches with the positions [base, end), at the offsets [start, size) of its file.
 
-    It begins at offset `start` of its file, and `size` is the offset at which it ends.
+    `marks` is its index: (position, offset) of one batch in each `stride` bytes, as far as `marked_to`.
     """
 
-    __slots__ = ("base", "lost", "modified", "path", "pieces", "start", "suspected", "verified")
+    __slots__ = (
+        "base", "end", "lost", "marked_to", "marks", "modified", "path", "pieces", "size", "start", "stride",
+        "suspected", "verified",
+    )  # fmt: skip
 
     def __init__(self, directory: Path, base: int, path: Path | None = None, start: int = 0) -> None:
-        super().__init__(base, INDEX_STRIDE)
-        self.base = base
+        self.base = self.end = base
         self.path = directory / f"{base:020d}{SUFFIX}" if path is None else path
         self.start = self.size = self.marked_to = start
+        self.stride = INDEX_STRIDE
+        self.marks: list[tuple[int, int]] = []
         self.modified = 0.0
-        self.verified = True  # nothing was read from it that this process has not written or checked
+        self.verified = True  # this process has written or checked everything that was read from it
         self.suspected = False  # it did not read as it was written after it had been verified
-        self.pieces: list[Segment] = []  # where it is damaged: what is left of it
-        self.lost: list[Record] = []  # and what is not
+        self.pieces: list[Segment] = []  # if it is damaged: the parts of it that are whole
+        self.lost: list[Record] = []  # and the parts that are not
+
+    def add(self, position: int, count: int, size: int) -> None:
+        """Note that a run of batches with `count` messages has been appended to the file."""
+        if self.marked_to == self.size:
+            if self.marks:
+                mark = self.marks[-1]
+                if self.size - mark[1] >= self.stride:
+                    self.marks.append((position, self.size))
+            else:
+                self.marks.append((position, self.size))
+            self.marked_to += size
+        self.size += size
+        self.end = position + count
 
     def close(self) -> None:
         OPEN_FILES.close(self)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset`, never beyond what has been committed."""
+        """Up to `size` bytes from `offset`, and nothing behind the last commit. Raises OSError."""
         return os.pread(OPEN_FILES.descriptor(self), min(size, self.size - offset), offset)
 
     @property
@@ -124,7 +140,7 @@ class Segment(kernel.Extent):
     def offset_near(self, position: int) -> int:
         """The offset of a batch at or before the one that holds `position`, at most about a stride away.
 
-        Raises NotIndexed for a large file that nobody has looked into yet, and LogDamaged.
+        Raises NotIndexed for a large file that is not verified, and LogDamaged.
         """
         if not self.verified:
             if self.size - self.start > AT_ONCE:
@@ -142,8 +158,8 @@ class Segment(kernel.Extent):
     def verify(self, fd: int | None = None) -> None:
         """Walk the whole file, which must not be written to any more. May run in any thread.
 
-        `fd` is a descriptor of the file for those who have one: it may be deleted meanwhile. Raises OSError,
-        and LogDamaged once the damage is kept aside: the log must then go on with `pieces`.
+        A caller that holds a descriptor of the file passes it as `fd`, as the file may be deleted meanwhile.
+        Raises OSError, and LogDamaged once the damage is kept aside: the log must then go on with `pieces`.
         """
         if fd is not None:
             found = self._survey(fd, self.end)
@@ -158,7 +174,7 @@ class Segment(kernel.Extent):
             self.pieces = [self.piece(each) for each in found.pieces]
             raise LogDamaged(str(self.path), damages[0].offset, "a batch is damaged", self)
         if not self.verified:
-            # Marks that are there were made when the batches were written, and readers may be using them.
+            # Marks that exist were made when the batches were written, and readers may be using them.
             if self.marked_to < self.size or self.suspected:
                 self.marks, self.marked_to = found.pieces[0].marks if found.pieces else [], self.size
             self.verified = True
@@ -167,11 +183,15 @@ class Segment(kernel.Extent):
         return survey(fd, str(self.path), self.start, self.size, self.base, bound, WINDOW, INDEX_STRIDE)
 
     def piece(self, found: Piece) -> Segment:
-        """A segment of the same file for some of its batches, which were checked."""
+        """A segment of the same file for a run of its batches, which were checked."""
         piece = Segment(self.path.parent, found.base, self.path, found.start)
         piece.size = piece.marked_to = found.stop
         piece.end, piece.marks, piece.modified = found.end, found.marks, self.modified
         return piece
+
+    def nothing_left(self) -> Segment:
+        """A segment without a byte. It keeps the place of a file in the log of which nothing is whole."""
+        return Segment(self.path.parent, self.base, self.path, self.size)
 
     def inspect(self) -> Survey:
         """What of the newest file is whole. Checks every byte, and changes nothing. Raises OSError."""

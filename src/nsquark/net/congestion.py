@@ -1,8 +1,8 @@
 """Connections within one machine: nothing is congested there, so that pacing them is nothing but cost.
 
-Where the system's congestion control is BBR, what is sent waits for a timer every few segments. On loopback
+Where the system's congestion control is BBR, the system delays every few segments with a timer. On loopback
 the interrupts cost about as much as everything else that nsqd does for a /log/read. Reno, which every Linux
-has and everybody may choose, sends as fast as the other side reads.
+has and every process may choose, sends as fast as the other side reads.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from nsquark.cli.flags import StartError
 from nsquark.gotext import format_os_error
 
-from .addresses import name_of, split_address
+from .addresses import is_path, name_of, split_address
 from .rate_limited_log import Seldom
 
 logger = logging.getLogger(__name__)
@@ -26,18 +26,13 @@ def listen(program: str, address: str, *, unix: bool = False) -> socket.socket:
     Raises StartError as NSQ words it.
     """
     try:
-        sock = _bind_unix(address) if unix and _is_path(address) else _bind(address)
+        sock = _bind_unix(address) if unix and is_path(address) else _bind(address)
         sock.listen(BACKLOG)
         sock.setblocking(False)
     except (OSError, ValueError) as error:
         reason = format_os_error(error) if isinstance(error, OSError) else f"listen tcp: {error}"
         raise StartError(f"failed to instantiate {program} - listen ({address}) failed - {reason}") from None
     return sock
-
-
-def _is_path(address: str) -> bool:
-    _, colon, port = address.rpartition(":")
-    return not colon or "/" in port
 
 
 def _bind_unix(path: str) -> socket.socket:
@@ -53,7 +48,8 @@ def _bind(address: str) -> socket.socket:
         host or None, port, family if host else 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
     )
     family, _, _, _, where = info[0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only on connections whose protocol number says TCP; they have the listener's.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(where)
     return sock

@@ -18,7 +18,7 @@ class Seldom:
         self._left_out: dict[str, int] = {}
 
     def warn(self, text: str, *args: object) -> None:
-        """`text` is the kind, so it must not vary: what does belongs into `args`."""
+        """`text` is the kind of the complaint and must not vary. The parts that vary belong into `args`."""
         now = time.monotonic()
         if now - self._last.get(text, -self._every) < self._every:
             self._left_out[text] = self._left_out.get(text, 0) + 1

@@ -4,59 +4,73 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
-from nsquark.cli import logs, process
-from nsquark.cli.flags import StartError, report
-from nsquark.nsqd.protocol.certificates import Certificates
-from nsquark.nsqd.storage.data_path import lock_data_path
-from nsquark.version import BUILT_WITH, NSQ_VERSION
+from nsquark.cli import notify, process
+from nsquark.cli.daemon import run_daemon
+from nsquark.kernel import COMPILED, KERNEL, NOT_COMPILED
 
-from . import options as nsqd_options
-from .server import Server
+try:
+    from nsquark.nsqd.importing.starting import print_report, take_over
+    from nsquark.nsqd.protocol.certificates import Certificates
+    from nsquark.nsqd.storage.data_path import lock_data_path
+
+    from .options import Options, parse, validate
+    from .server import Server
+except (ImportError, TypeError, ValueError) as error:
+    # One of another version, say: what it includes does not fit, and it raises any of these.
+    if not COMPILED:
+        raise
+    sys.exit(f"nsqd: a compiled module cannot be loaded: {error}. Install again, or set NSQUARK_PURE=1.")
 
 logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` that is "__main__"
 
-VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/{BUILT_WITH})"
-
 
 def main() -> int:
-    log_prefix = "[nsqd] "
-    try:
-        options = nsqd_options.parse(sys.argv[1:])
-        if options.version:
-            print(VERSION_LINE)
-            return 0
-        log_prefix = options.log_prefix
-        lock_data_path(options.data_path)
-        certificates = Certificates(options)
-        nsqd_options.validate(options, certificates.load_server, certificates.load_client)
-        process.allow_many_files()
-        logs.set_up(options.log_prefix, options.log_level)
-        logger.info("%s", VERSION_LINE)
-        logger.info("ID: %d", options.node_id)
-        for warning in options.warnings:
-            logger.warning("%s", warning)
-        stored = process.run(_serve(options, certificates))
-    except StartError as error:
-        logs.flush()
-        return report(error, log_prefix)
-    logs.flush()
-    return 0 if stored else 1
+    return run_daemon("nsqd", parse, _prepare)
 
 
-async def _serve(options: nsqd_options.Options, certificates: Certificates) -> bool:
+def _prepare(options: Options) -> Callable[[], Coroutine[Any, Any, bool]]:
+    lock_data_path(options.data_path)
+    certificates = Certificates(options)
+    validate(options, certificates.load_server, certificates.load_client)
+    if options.import_ == "check":
+        return partial(print_report, options)
+    return partial(_serve, options, certificates)
+
+
+async def _serve(options: Options, certificates: Certificates) -> bool:
     """Serve until a signal comes; returns whether everything could be stored then."""
     process.collect_seldom()
-    stop = process.stop_signal()
+    signals = process.StopSignals()
+    process.on_hangup(lambda: logger.info("SIGHUP: there are no certificates to read again"))
+    logger.info("ID: %d", options.node_id)
+    logger.info("kernel: %s", KERNEL)
+    if NOT_COMPILED:
+        logger.warning("runs uncompiled, and slowly: no compiled %s", ", ".join(NOT_COMPILED))
+    if not await take_over(options, signals.first):
+        return True
     server = Server(options, certificates)  # says that it listens, so signals must be in good hands by now
     await server.start()
     if certificates.offered:
-        process.on_hangup(server.reload)
-    await stop.wait()
+        process.on_hangup(partial(_reload, server))
+    notify.ready()
+    await signals.first.wait()
     logger.info("NSQ: stopping subsystems")
+    notify.stopping("consumers finish what they have")
+    await server.drain(signals.second)
+    notify.stopping("storing everything")
     stored = await server.stop()
     logger.info("NSQ: bye")
     return stored
+
+
+def _reload(server: Server) -> None:
+    notify.reloading()
+    server.reload()
+    notify.ready()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from nsquark.durable import sync_path
 from nsquark.log import OPEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
-from nsquark.net.layered_transport import Handshakes
+from nsquark.net.tls_handshake import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
 from nsquark.nsqd.core.chores import Chores
 from nsquark.nsqd.core.dead_letters import DeadLetters
@@ -29,6 +29,7 @@ from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
 from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
 from nsquark.nsqd.stats.memory import give_back_memory
+from nsquark.nsqd.stats.pipeline_reports import PipelineReports
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
 from nsquark.nsqd.storage.inspection import DELETED, DataRefused, inspect_data
@@ -38,10 +39,10 @@ from nsquark.nsqd.storage.syncer import Syncer
 from .options import Options
 
 if TYPE_CHECKING:
-    from nsquark.kernel.fast_poll import Poll
     from nsquark.nsqd.protocol.auth_servers import AuthServers
     from nsquark.nsqd.protocol.client_auth import ClientAuth
     from nsquark.nsqd.protocol.connection import Connection
+    from nsquark.nsqd.protocol.socket_poll import SocketPoll
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +72,9 @@ class Broker:
         self.hostname = os.uname().nodename
         self.tcp_port = self.http_port = self.https_port = 0
         self.topics: dict[str, Topic] = {}
+        self.reports = PipelineReports()
         self.connections: set[Connection] = set()
-        self._health = Health()
+        self._health = Health(self._problems_changed)
         self.problems = self._health.problems
         self.turn = Turn(loop.call_soon)
         self.timers = Timers(loop, time.monotonic_ns)
@@ -81,8 +83,9 @@ class Broker:
         self.syncer = Syncer(loop)
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
-        self.stopping = False
-        self.poll: Poll | None = None  # what reads the sockets of the clients, if not the event loop
+        self.draining = False  # consumers answer what they have, and get no more
+        self.stopping: bool = False
+        self.poll: SocketPoll | None = None  # what reads the sockets of the clients, if not the event loop
         self.loop = loop
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []
@@ -110,7 +113,7 @@ class Broker:
                 self.syncer.delete([folder / entry])
                 continue
         for name in self._inspected:
-            known.setdefault(name, metadata.TopicMetadata())
+            known.setdefault(name, metadata.TopicMetadata(origin=None))
         for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
             leftover.unlink(missing_ok=True)
         now = time.time_ns()
@@ -119,10 +122,17 @@ class Broker:
                 topic = self._open(name)
             except OSError as error:  # such as a full disk: then nothing is repaired, and nothing lost
                 raise DataRefused(f"topic {name} cannot be opened: {error}") from None
+            topic.retain(entry_.retention)
+            if entry_.origin is not None:
+                topic.origin = entry_.origin
             topic.restore(list(entry_.channels), entry_.paused, now)
             for channel_name, told in entry_.channels.items():
                 channel = topic.channels[channel_name]
                 channel.paused, channel.max_attempts = told.paused, told.max_attempts
+                channel.readership.hold_timeout = told.hold_timeout
+                if told.idle_since is not None:
+                    idle = max(0, now - told.idle_since * 1_000_000_000)
+                    channel.readership.restore(idle, topic.monotonic())
         self._write_metadata()
         self.staging.load()
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
@@ -160,7 +170,7 @@ class Broker:
             # a journal that could not be written is written again, whether anything happens or not
             if (topic.active or topic.log.trimmable or topic.journal.overgrown) and not topic.exiting:
                 try:
-                    freed += yield from topic.trimming(now)
+                    freed += yield from topic.trimming.steps(now)
                 except OSError as error:
                     logger.error("topic %s could not be trimmed: %s", topic.name, error)
                     self.unhealthy(str(error), (topic.name, "trim"))
@@ -178,7 +188,7 @@ class Broker:
         topic = self.topics.get(name)
         if topic is None:
             topic = self._open(name)
-            topic.rewrite_journal()
+            topic.journaling.rewrite()
             logger.info("TOPIC(%s): created", name)
             self.changed(topic.ephemeral)
             self.lookup.created(topic)
@@ -204,12 +214,13 @@ class Broker:
 
     def announce(self, topic: str, channel: str = "") -> None:
         """Tell the lookupds that a topic or a channel has come or gone."""
+        self.reports.forget(topic, channel)
         self.lookup.changed(topic, channel)
 
     # ---- clients
 
     def client_auth(self, expire: Callable[[], None]) -> ClientAuth | None:
-        """What keeps a new connection to what it may do; None where everybody may do everything."""
+        """The authorization of a new connection; None where no auth server is configured."""
         if self.auth_servers is None:
             return None
         from nsquark.nsqd.protocol.client_auth import ClientAuth
@@ -284,16 +295,16 @@ class Broker:
             seen: list[Record] = []
 
             def work(topic: Topic = topic, seen: list[Record] = seen) -> None:
-                seen += topic.acknowledge()
+                seen += topic.health.acknowledge()
 
             await self.syncer.run(work)
-            topic.acknowledged(seen)
+            topic.health.acknowledged(seen)
             done += seen
         if others:
             node, self.node.damage = self.node.damage, []
             await self.syncer.run(lambda: done.extend(map(acknowledge, node)))
             self.healthy(("/node",))
-            done += await self.staging.acknowledge()
+            done += await self.staging.folder.acknowledge()
         return done
 
     @property
@@ -301,12 +312,23 @@ class Broker:
         """`OK`, or `NOK - ` and the latest of what does not work."""
         return self._health.text
 
+    @property
+    def not_ready(self) -> str:
+        """Why clients should rather go to another nsqd; empty if they need not."""
+        if self.draining or self.stopping:
+            return "stopping"
+        return self.problems.get(WRITE, "")
+
     def healthy(self, what: Thing = WRITE) -> None:
         if self._health.problems:
             self._health.works(what)
 
     def unhealthy(self, reason: str, what: Thing = WRITE) -> None:
         self._health.failed(what, reason)
+
+    def _problems_changed(self) -> None:
+        for topic in self.topics.values():
+            topic.problems_changed()
 
     # ---- the end
 

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nsquark.cli.flag_kinds import wrong_type
 from nsquark.cli.flags import (
     BOOL,
     DURATION,
     FLOATS,
     INT,
+    LOG_FORMAT,
     LOG_LEVEL,
     STRING,
     STRINGS,
@@ -27,10 +29,11 @@ from nsquark.cli.flags import (
     flag,
 )
 from nsquark.gotext import format_value, parse_bool, parse_int, quote
+from nsquark.net.addresses import join_address, split_off_port
 
 
 class TlsRequired(enum.IntEnum):
-    """Who must use TLS. Counts as true if anybody must."""
+    """Which clients must use TLS. Counts as true if any must."""
 
     NOBODY = 0
     TCP = 1  # `tcp-https`: plain HTTP stays open
@@ -98,7 +101,32 @@ def _default_node_id() -> int:
     return crc32(md5(_host_name().encode(), usedforsecurity=False).digest()) % 1024
 
 
-# Without repr and eq: nobody needs them, and making them is most of the import.
+class ImportKind(Kind):
+    """What becomes of messages that Go's nsqd has left in the data directory."""
+
+    refused_without_usage = True
+
+    def parse(self, text: str, so_far: Any) -> str:
+        word = text.lower()
+        if word not in IMPORTS:
+            raise ValueError(f"unknown value {quote(text)} ({', '.join(IMPORTS)})")
+        return word
+
+    def coerce(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if not isinstance(value, str):
+            raise wrong_type(value)
+        return self.parse(value, None)
+
+    def default_shown(self, value: str) -> str:
+        return quote(value)
+
+
+IMPORTS = ("on", "off", "check")
+
+
+# Without repr and eq: they are not used, and making them is most of the import.
 @dataclass(slots=True, repr=False, eq=False)
 class Options:
     """A field per flag, named as the flag with `_` for `-`."""
@@ -116,6 +144,7 @@ class Options:
         WorkerIdKind(), False, "deprecated: use --node-id", key=None, deprecated="use --node-id"
     )
     log_level: str = flag(LOG_LEVEL, "info", "set log verbosity: debug, info, warn, error, or fatal")
+    log_format: str = flag(LOG_FORMAT, "text", "form of log lines: text, or json for one object each")
     log_prefix: str = flag(STRING, "[nsqd] ", "log message prefix")
     node_id: int = flag(
         INT,
@@ -179,12 +208,22 @@ class Options:
 
     # The log of each topic.
     data_path: str = flag(STRING, "", "path to store messages (defaults to the working directory)")
+    import_: str = flag(
+        ImportKind(),
+        "on",
+        "messages that Go's nsqd has left in the data path: take them over (on), refuse to start (off), or"
+        " only say what would be taken over (check)",
+        key="import",
+    )
     mem_queue_size: int = flag(INT, 10000, "number of messages to keep in memory (per topic/channel)")
     max_bytes_per_file: int = flag(INT, 104857600, "number of bytes per file before rolling")
     sync_every: int = flag(INT, 2500, "number of messages per fsync")
     sync_timeout: float = flag(DURATION, 2.0, "duration of time per fsync")
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
+    channel_hold_timeout: float = flag(
+        DURATION, 0.0, "duration for which the log is kept for a channel that nobody reads (0: for ever)"
+    )
     staged_max_bytes: int = flag(
         INT, 10 << 30, "what may be staged at a time and not yet published, in bytes (0: no limit)"
     )
@@ -203,6 +242,9 @@ class Options:
 
     # Messages and commands.
     msg_timeout: float = flag(DURATION, 60.0, "default duration to wait before auto-requeing a message")
+    drain_timeout: float = flag(
+        DURATION, 5.0, "duration that consumers have to answer their messages when nsqd is told to stop"
+    )
     max_msg_timeout: float = flag(DURATION, 900.0, "maximum duration before a message will timeout")
     max_msg_size: int = flag(INT, 1048576, "maximum size of a single message in bytes")
     max_body_size: int = flag(INT, 5242880, "maximum size of a single command body")
@@ -306,9 +348,8 @@ class Options:
         self.broadcast_tcp_port = self.broadcast_tcp_port or tcp_port
         self.broadcast_http_port = self.broadcast_http_port or http_port
         if self.statsd_prefix:
-            host = self.broadcast_address
-            host = f"[{host}]" if ":" in host else host
-            node = f"{host}:{self.broadcast_http_port}".replace(".", "_").replace(":", "_")
+            node = join_address(self.broadcast_address, self.broadcast_http_port)
+            node = node.replace(".", "_").replace(":", "_")
             self.statsd_prefix = self.statsd_prefix.replace("%s", node).removesuffix(".") + "."
 
 
@@ -344,7 +385,7 @@ def validate(
     """
     _require(1 <= options.max_deflate_level <= 9, "--max-deflate-level must be [1,9]")
     _require(0 <= options.node_id < 1024, "--node-id must be [0,1024)")
-    # Whoever wants to see certificates wants TLS.
+    # To ask for certificates is to ask for TLS.
     if options.tls_client_auth_policy and not options.tls_required:
         options.tls_required = TlsRequired.EVERYBODY
     tls = bool(options.tls_cert or options.tls_key)
@@ -371,8 +412,9 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = (
     "mem_queue_size", "sync_every", "max_req_timeout", "max_rdy_count", "max_heartbeat_interval",
-    "max_output_buffer_size", "max_output_buffer_timeout", "min_output_buffer_timeout",
+    "drain_timeout", "max_output_buffer_size", "max_output_buffer_timeout", "min_output_buffer_timeout",
     "output_buffer_timeout", "max_channel_consumers", "retention_bytes", "retention_time", "staged_max_bytes",
+    "channel_hold_timeout",
 )  # fmt: skip
 
 
@@ -386,9 +428,8 @@ def _validate_further(options: Options) -> None:
         _require(0 <= getattr(options, name) < 65536, f"--{name.replace('_', '-')} must be [0,65536)")
     if options.statsd_address:
         _require(options.statsd_interval > 1, "--statsd-interval must be > 1s")
-        _, colon, port = options.statsd_address.rpartition(":")
         _require(
-            bool(colon) and port.isascii() and port.isdigit() and 0 < int(port) < 65536,
+            _has_port(options.statsd_address),
             f"--statsd-address must be <addr>:<port>, not {quote(options.statsd_address)}",
         )
     _require(
@@ -411,3 +452,11 @@ def _build(what: str, build: Callable[[Options], object], options: Options) -> N
 def _require(condition: bool, otherwise: str) -> None:
     if not condition:
         raise StartError(f"failed to instantiate nsqd - {otherwise}")
+
+
+def _has_port(address: str) -> bool:
+    try:
+        _, port = split_off_port(address)
+    except ValueError:
+        return False
+    return port.isascii() and port.isdigit() and 0 < int(port) < 65536

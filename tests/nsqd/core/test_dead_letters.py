@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsquark.names import is_ephemeral, is_valid_name
-from nsquark.nsqd.core.dead_letters import CHANNEL, Letter, dead_topic, is_dead_topic, parse_letter
+from nsquark.names import dead_topic, is_dead_topic, is_ephemeral, is_valid_name
+from nsquark.nsqd.core.dead_letters import CHANNEL, Letter, parse_letter
 from nsquark.nsqd.core.topic import Topic
 from tests.daemon import until
 from tests.nsqd.api import Api, running
-from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
+from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader, refuse_commits
 
 NAMES = st.from_regex(r"[.a-zA-Z0-9_-]{1,54}(#ephemeral)?", fullmatch=True) | st.from_regex(
     r"[.a-zA-Z0-9_-]{1,64}", fullmatch=True
@@ -167,16 +167,10 @@ def test_what_cannot_be_buried_is_not_finished(tmp_path: Path, monkeypatch: pyte
     rig.publish(b"one")
     dead = rig.harness.topic("t.c.dead")
     with monkeypatch.context() as broken:
-
-        def refuse() -> int:
-            raise OSError(28, "No space left on device")
-
-        broken.setattr(dead.log, "commit", refuse)
+        refuse_commits(broken, dead, OSError(28, "No space left on device"))
         rig.harness.pass_time(11 * SECOND)
         rig.run()
         assert (rig.channel.deferred_count, rig.channel.low(), rig.channel.dead_count) == (1, 0, 0)
-    dead.log.writer.take()  # what a refused commit takes, it would not have again
-    dead.log.writer.renumber(dead.log.end, dead.log.writer.next_id)
     rig.harness.pass_time(2 * SECOND)
     rig.run()
     assert [letter.body for letter in rig.letters()] == [b"one"]
@@ -285,6 +279,32 @@ async def test_the_way_back_is_to_this_channel_alone(tmp_path: Path) -> None:
         assert (await told(api, "/channel/redeliver?topic=t&channel=other"))["redelivered"] == 0
 
 
+async def test_one_chosen_letter_goes_back_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsquark.nsqd.core.dead_letters.STEP", 2)  # so that it is not in the first step
+    async with running(tmp_path, max_attempts=1, sync_timeout=0.05) as api:
+        await kill_some(api, *[b"%d" % number for number in range(6)])
+        await api.done("/pub?topic=t.c.dead", b"no letter")
+        answer = await api.get("/channel/peek?topic=t.c.dead&channel=redeliver&limit=100")
+        found = [parse_letter(each["body"].encode()) for each in json.loads(answer.body)["messages"]]
+        letters = {bytes(each.body): each for each in found if each is not None}
+        answer = await told(api, f"/channel/redeliver?topic=t&channel=c&id={letters[b'4'].id}")
+        assert answer == {"dead_topic": "t.c.dead", "redelivered": 1, "skipped": 0}
+        position = letters[b"1"].position
+        assert (await told(api, f"/channel/redeliver?topic=t&channel=c&id={position}"))["redelivered"] == 1
+        client = await api.client()
+        await client.sub("t", "c", rdy=10)
+        for expected in (b"4", b"1"):
+            message = await client.message()
+            assert (message.body, message.attempts) == (expected, 1)
+            client.fin(message)
+        gone = await api.post(f"/channel/redeliver?topic=t&channel=c&id={letters[b'4'].id}")
+        assert (gone.status, json.loads(gone.body)["message"]) == (404, "DEAD_LETTER_NOT_FOUND")
+        (waiting,) = (await api.topic("t.c.dead"))["channels"]
+        assert waiting["depth"] == 5
+
+
 async def test_a_limit_of_its_own_survives(tmp_path: Path) -> None:
     async with running(tmp_path, max_attempts=7) as api:
         await api.done("/topic/create?topic=t")
@@ -323,4 +343,4 @@ def test_what_is_deleted_in_flight_at_its_last_attempt_is_no_dead_letter(tmp_pat
     rig.run()
     assert rig.reader.closed
     assert rig.dead is None
-    assert rig.topic.intake.consumers == 0
+    assert rig.topic.pending.consumers == 0

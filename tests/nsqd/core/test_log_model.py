@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nsquark.log import LogReader, TimeSearch, segment, topic_log
+from nsquark.log import LogReader, TimeSearch, files, segment
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
@@ -65,7 +65,7 @@ class LogMachine(RuleBasedStateMachine):
         self.patches = [
             mock.patch.object(segment, "AT_ONCE", at_once),
             mock.patch.object(segment, "INDEX_STRIDE", 200),
-            mock.patch.object(topic_log, "ROLL_WHEN_CONSUMED", 600),
+            mock.patch.object(files, "ROLL_WHEN_CONSUMED", 600),
         ]
         for patch in self.patches:
             patch.start()
@@ -78,7 +78,7 @@ class LogMachine(RuleBasedStateMachine):
         }
         self.harness = Harness(self.path, self.clock, **self.limits)
         self.topic = Topic(self.harness, "t", self.path / "t")
-        self.topic.rewrite_journal()
+        self.topic.journaling.rewrite()
         self.published: list[Published] = []
         self.channels: dict[str, ChannelModel] = {}
         self.ids: dict[int, int] = {}  # position: id
@@ -281,7 +281,7 @@ class LogMachine(RuleBasedStateMachine):
             files.append((self.end, 0))
         while len(files) > 1 and files[1][0] <= low and unwanted(newest=False):
             del files[0]
-        self.topic.trim(now)
+        self.topic.trimming.run(now)
         assert self.files() == files
         assert self.topic.log.first == files[0][0] <= low
         self.settle()

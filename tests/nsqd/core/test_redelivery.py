@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 
@@ -9,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsquark.nsqd.core.redelivery import AgainQueue, LaterQueue
+from nsquark.nsqd.core.redelivery import DeferredQueue, RequeuedQueue, RequeuedRange
 from tests.nsqd.costs import calls
 
 
-def messages(queue: AgainQueue | LaterQueue) -> list[int]:
+def messages(queue: RequeuedQueue | DeferredQueue) -> list[int]:
     """Every position, in the order in which they come."""
     return [position for each in queue for position in range(each.position, each.position + each.number)]
 
 
-def holds(queue: AgainQueue | LaterQueue, expected: list[int]) -> None:
+def holds(queue: RequeuedQueue | DeferredQueue, expected: list[int]) -> None:
     assert messages(queue) == expected
     assert queue.count == len(expected)
     assert bool(queue) == bool(expected)
@@ -40,7 +41,7 @@ def chunks(draw: random.Random) -> list[tuple[int, int]]:
 
 
 def test_what_was_taken_of_an_entry_may_come_back_while_the_rest_waits() -> None:
-    queue = AgainQueue()
+    queue = RequeuedQueue()
     queue.push(5, 6, 1, 0)
     queue.take(4)
     queue.push(6, 1, 2, 0)
@@ -55,7 +56,7 @@ def test_what_was_taken_of_an_entry_may_come_back_while_the_rest_waits() -> None
 @settings(max_examples=300)
 @given(st.integers(0, 2**64).map(random.Random))
 def test_what_is_to_come_again_comes_in_the_order_it_was_pushed(draw: random.Random) -> None:
-    queue, expected = AgainQueue(), []
+    queue, expected = RequeuedQueue(), []
     for position, number in chunks(draw):
         queue.push(position, number, 1, 0)
         expected += range(position, position + number)
@@ -78,7 +79,7 @@ def test_what_is_to_come_again_comes_in_the_order_it_was_pushed(draw: random.Ran
 @settings(max_examples=300)
 @given(st.integers(0, 2**64).map(random.Random))
 def test_what_is_deferred_comes_by_its_time(draw: random.Random) -> None:
-    queue = LaterQueue()
+    queue = DeferredQueue()
     expected: list[tuple[int, int]] = []  # (due, position)
     for position, number in chunks(draw):
         due = draw.randrange(4)
@@ -100,20 +101,20 @@ def test_what_is_deferred_comes_by_its_time(draw: random.Random) -> None:
         holds(queue, [position for _, position in expected])
 
 
-def filled(kind: type[AgainQueue] | type[LaterQueue], size: int) -> AgainQueue | LaterQueue:
+def filled(kind: type[RequeuedQueue] | type[DeferredQueue], size: int) -> RequeuedQueue | DeferredQueue:
     queue = kind()
     for position in range(size):
         queue.push(
             *(
                 (position % 7, 2 * position, 1, 1)
-                if isinstance(queue, LaterQueue)
+                if isinstance(queue, DeferredQueue)
                 else (2 * position, 1, 1, 0)
             )
         )
     return queue
 
 
-@pytest.mark.parametrize("kind", [AgainQueue, LaterQueue])
+@pytest.mark.parametrize("kind", [RequeuedQueue, DeferredQueue])
 @pytest.mark.parametrize(
     "work",
     [
@@ -125,18 +126,18 @@ def filled(kind: type[AgainQueue] | type[LaterQueue], size: int) -> AgainQueue |
     ],
 )
 def test_a_long_queue_costs_no_more_than_a_short_one(
-    kind: type[AgainQueue] | type[LaterQueue], work: Callable[[AgainQueue | LaterQueue], object]
+    kind: type[RequeuedQueue] | type[DeferredQueue], work: Callable[[RequeuedQueue | DeferredQueue], object]
 ) -> None:
     short, long = filled(kind, 3_000), filled(kind, 60_000)
     assert calls(lambda: work(long)) <= 2 * calls(lambda: work(short))
 
 
 def test_what_is_dropped_from_the_middle_does_not_stay_in_memory_for_long() -> None:
-    queue = AgainQueue()
+    queue = RequeuedQueue()
     queue.push(0, 1, 1, 0)
     for round_ in range(20):
         for position in range(1, 2_001):
             queue.push(position, 1, 1, round_)
         queue.drop(1, 2_001)
     holds(queue, [0])
-    assert len(queue._entries) < 5_000
+    assert sum(isinstance(each, RequeuedRange) for each in gc.get_objects()) < 5_000

@@ -48,6 +48,15 @@ async def test_a_hold_ends_in_its_time_and_the_lease_stays(nsqd: Nsqd, path: str
     assert (await nsqd.http("POST", path + "two"))[0] == 409
 
 
+async def test_a_lease_lasts_as_long_as_its_owner_asked(nsqd: Nsqd, path: str) -> None:
+    assert json.loads(await nsqd.post(path + "one&lease_ms=20"))["lease_ms"] == 20
+
+    async def free() -> bool:
+        return (await nsqd.http("POST", path + "two"))[0] == 200
+
+    await until(free, 5)  # a lease without `lease_ms` would last longer
+
+
 @pytest.mark.parametrize(
     ("query", "status", "message"),
     [
@@ -55,6 +64,7 @@ async def test_a_hold_ends_in_its_time_and_the_lease_stays(nsqd: Nsqd, path: str
         ("topic=t&channel=c&owner=", 400, "INVALID_ARG_OWNER"),
         ("topic=t&channel=c&owner=" + "x" * 201, 400, "INVALID_ARG_OWNER"),
         ("topic=t&channel=c&owner=x&hold_ms=60001", 400, "INVALID_ARG_HOLD_MS"),
+        ("topic=t&channel=c&owner=x&lease_ms=10001", 400, "INVALID_ARG_LEASE_MS"),
         ("topic=t&channel=!&owner=x", 400, "INVALID_ARG_CHANNEL"),
         ("topic=gone&channel=c&owner=x", 404, "TOPIC_NOT_FOUND"),
     ],

@@ -44,6 +44,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
         for topic in ("a", "b#ephemeral"):
             node.session.post(f"{node.url}/pub", params={"topic": topic}, data=b"x").raise_for_status()
         node.session.post(f"{node.url}/channel/create?topic=a&channel=c").raise_for_status()
+        told = {"query_id": "q", "state": "failed", "batch": 3, "error": "no <such> file"}
+        node.session.post(f"{node.url}/channel/report?topic=a&channel=c", json=told).raise_for_status()
         yield node
         assert nsqd.running
         node.session.close()

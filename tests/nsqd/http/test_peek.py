@@ -66,6 +66,7 @@ async def test_an_empty_topic(api: Api) -> None:
 async def test_bodies_have_bounds_and_one_is_always_shown(api: Api) -> None:
     for _ in range(5):
         await api.done("/pub?topic=t", b"x" * 1000)
+    assert len(await bodies(api, "/topic/peek?topic=t&max_bytes=0")) == 1
     assert len(await bodies(api, "/topic/peek?topic=t&max_bytes=1")) == 1
     assert len(await bodies(api, "/topic/peek?topic=t&max_bytes=2500")) == 2
     assert len(await bodies(api, "/topic/peek?topic=t&max_bytes=5000")) == 5

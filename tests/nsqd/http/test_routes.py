@@ -6,16 +6,18 @@ import asyncio
 import json
 import logging
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from nsquark.kernel import KERNEL
 from nsquark.version import VERSION
 from tests.daemon import sized
 from tests.http.served import Client as HttpClient
 from tests.http.served import chunked, get, post
 from tests.nsqd.api import Api, running
+from tests.nsqd.harness import refuse_commits
 
 MAX_MSG, MAX_BODY = 100, 1000
 
@@ -48,6 +50,25 @@ async def test_ping(api: Api) -> None:
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
+async def test_a_node_whose_disk_refuses_is_alive_and_not_ready(api: Api) -> None:
+    for path in ("/live", "/ready"):
+        answer = await api.get(path)
+        assert (answer.status, answer.body) == (200, b"OK")
+    api.broker.unhealthy("No space left on device")
+    answer = await api.get("/ready")
+    assert (answer.status, answer.body) == (503, b"NOK - No space left on device")
+    assert (await api.get("/live")).status == 200
+    api.broker.healthy()
+    api.broker.unhealthy("a damaged segment", ("t", "damage"))  # which keeps no message from being taken
+    assert (await api.get("/ready")).status == 200
+
+
+async def test_which_kernel_runs_is_told(api: Api) -> None:
+    for path in ("/info", "/stats?format=json"):
+        assert json.loads((await api.get(path)).body)["kernel"] == KERNEL
+    assert f'nsqd_info{{kernel="{KERNEL}"' in (await api.get("/metrics")).body.decode()
+
+
 async def test_ping_tells_bad_health(api: Api) -> None:
     api.broker.unhealthy("no space left on device")
     answer = await api.get("/ping")
@@ -64,7 +85,7 @@ async def test_info(api: Api) -> None:
     assert list(info) == [
         "version", "broadcast_address", "hostname", "http_port", "tcp_port", "start_time",
         "max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level",
-        "topology_zone", "topology_region", "nsquark_version",
+        "topology_zone", "topology_region", "nsquark_version", "kernel",
     ]  # fmt: skip
     assert info["version"] == "1.3.0"
     assert info["nsquark_version"] == VERSION
@@ -192,11 +213,7 @@ async def test_a_publish_that_cannot_be_stored_is_answered_with_the_reason(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api.done("/topic/create?topic=t")
-
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(api.broker.topics["t"].log, "commit", full)
+    refuse_commits(monkeypatch, api.broker.topics["t"], OSError(28, "No space left on device"))
     for path in ("/pub?topic=t", "/mpub?topic=t"):
         answer = await api.post(path, b"x")
         assert (answer.status, answer.body) == (503, refused("No space left on device"))
@@ -402,78 +419,6 @@ async def test_a_metadata_file_that_cannot_be_written_is_told_with_the_reason(
     monkeypatch.setattr(api.broker, "save_metadata", fail)
     answer = await api.post("/topic/pause?topic=t")
     assert (answer.status, answer.body) == (503, refused("No space left on device"))
-
-
-# ---- /config
-
-
-@pytest.fixture
-def log_levels() -> Iterator[None]:
-    """Leaves logging as it was."""
-    loggers = [logging.getLogger(), logging.getLogger("nsquark")]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "content_type"),
-    [
-        ("max_msg_size", b"100", "application/json; charset=utf-8"),
-        ("max_req_timeout", b"60000000000", "application/json; charset=utf-8"),
-        ("snappy", b"true", "application/json; charset=utf-8"),
-        ("log_level", b"2", "application/json; charset=utf-8"),
-        ("tls_required", b"0", "application/json; charset=utf-8"),
-        ("tls_min_version", b"769", "application/json; charset=utf-8"),
-        ("nsqlookupd_tcp_addresses", b"[]", "application/json; charset=utf-8"),
-        ("tcp_address", b"127.0.0.1:0", "text/plain; charset=utf-8"),
-        ("log_prefix", b"[nsqd] ", "text/plain; charset=utf-8"),
-    ],
-)
-async def test_options_are_told(api: Api, option: str, value: bytes, content_type: str) -> None:
-    answer = await api.get(f"/config/{option}?ignored=%zz")
-    assert (answer.status, answer.body) == (200, value)
-    assert answer.headers["Content-Type"] == content_type
-
-
-@pytest.mark.parametrize("option", ["nothing", "node_id", "max-msg-size", "version", "config", "warnings"])
-async def test_unknown_options_are_invalid(api: Api, option: str) -> None:
-    for answer in (await api.get(f"/config/{option}"), await api.put(f"/config/{option}", b"1")):
-        assert (answer.status, answer.body) == (400, error("INVALID_OPTION"))
-
-
-async def test_most_options_cannot_be_changed(api: Api) -> None:
-    answer = await api.put("/config/max_msg_size", b"1")
-    assert (answer.status, answer.body) == (400, error("INVALID_OPTION"))
-
-
-@pytest.mark.usefixtures("log_levels")
-async def test_the_log_level_can_be_changed(api: Api) -> None:
-    for word, number, level in [(b"DEBUG", b"1", logging.DEBUG), (b"fatal", b"5", logging.CRITICAL)]:
-        answer = await api.put("/config/log_level", word)
-        assert (answer.status, answer.body) == (200, number)
-        assert logging.getLogger("nsquark.http").getEffectiveLevel() == level
-    for word in (b'"info"', b"info\n", b"chatty", b"2"):
-        answer = await api.put("/config/log_level", word)
-        assert (answer.status, answer.body) == (400, error("INVALID_VALUE"))
-
-
-async def test_the_lookupds_can_be_changed(api: Api) -> None:
-    answer = await api.put("/config/nsqlookupd_tcp_addresses", b'["a:1", "b:2"]')
-    assert (answer.status, answer.body) == (200, b'["a:1","b:2"]')
-    assert api.broker.options.lookupd_tcp_address == ["a:1", "b:2"]
-    for value in (b"a:1", b'"a:1"', b"[1]", b"{}", b"[", b"\xff"):
-        answer = await api.put("/config/nsqlookupd_tcp_addresses", value)
-        assert (answer.status, answer.body) == (400, error("INVALID_VALUE"))
-    assert (await api.put("/config/nsqlookupd_tcp_addresses", b"null")).body == b"[]"
-
-
-@pytest.mark.parametrize("body", [b"", b"x" * (MAX_MSG + 1)])
-@pytest.mark.parametrize("option", ["log_level", "nothing"])
-async def test_values_of_no_or_too_great_length_are_invalid(api: Api, option: str, body: bytes) -> None:
-    answer = await api.put(f"/config/{option}", body)
-    assert (answer.status, answer.body) == (413, error("INVALID_VALUE"))
 
 
 # ---- the whole

@@ -19,17 +19,22 @@ from typing import Any
 
 import pytest
 
-from nsquark import kernel
 from nsquark.http.connection import HttpConnection
 from nsquark.http.message import Request
 from nsquark.http.reader import RequestReader
 from nsquark.net.layered_transport import Layers, TlsFirst
-from nsquark.nsqd.core.answers import Answers
+from nsquark.nsqd.core.answers import AnswerQueue
 from nsquark.nsqd.core.consumer import Consumer
+from nsquark.nsqd.core.publish import PublishStream
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.protocol.client_auth import ClientAuth
+from nsquark.nsqd.protocol.commands import Commands
 from nsquark.nsqd.protocol.connection import Connection
+from nsquark.nsqd.protocol.heartbeat import Heartbeat
+from nsquark.nsqd.protocol.publishing import Publishing
+from nsquark.nsqd.protocol.session import Session
+from nsquark.nsqd.protocol.socket_reading import SocketReading
 from nsquark.nsqd.server import Server
 from nsquark.wire import CommandParser
 from nsquark.wire.compression import Deflate, Snappy
@@ -40,8 +45,9 @@ from tests.security.certificates import Authority
 PATIENCE = 10.0
 MEGABYTE = 1 << 20
 HELD = (
-    Connection, CommandParser, Answers, kernel.Source, Consumer, ClientAuth, Layers, TlsFirst, TlsStream,
-    Snappy, Deflate, HttpConnection, RequestReader, Request,
+    Connection, Session, Commands, Publishing, Heartbeat, SocketReading, CommandParser, AnswerQueue,
+    PublishStream, Consumer, ClientAuth, Layers, TlsFirst, TlsStream, Snappy, Deflate, HttpConnection,
+    RequestReader, Request,
 )  # fmt: skip
 HALF_MPUB = mpub("t", [bytes(MEGABYTE)] * 4)[: 3 * MEGABYTE]
 
@@ -322,7 +328,9 @@ def test_who_hangs_up_before_the_fsync_leaves_its_receipts(
                 peer.hang_up(True)
             del peers, peer
             # The receipts are the topic's: answers to nobody.
-            await nothing_is_held(before + Counter(Answers=1, HttpConnection=1, RequestReader=1, Request=3))
+            await nothing_is_held(
+                before + Counter(AnswerQueue=1, HttpConnection=1, RequestReader=1, Request=3)
+            )
             go_on.set()
             await nothing_is_held(before)
         await server.stop()

@@ -92,7 +92,7 @@ async def test_a_full_consumer_that_ends_and_reads_on_keeps_nothing(nsqd: Nsqd, 
 WAYS_BACK: dict[str, Callable[[Channel, Consumer], object]] = {
     "its socket takes data": lambda channel, consumer: channel.has_room(consumer),
     "RDY": lambda channel, consumer: channel.set_ready(consumer, 10),
-    "an answer": lambda channel, consumer: channel.landed(consumer, 0),
+    "an answer": lambda channel, consumer: channel.release(consumer, 0),
     "FIN": lambda channel, consumer: channel.finish(consumer, 0, 1),
     "a late read": lambda channel, consumer: channel.finish_read(consumer, b"FIN 0123456789abcdef\n", 21),
     "an offer": lambda channel, consumer: channel.offer(consumer),
@@ -106,7 +106,7 @@ WAYS_BACK: dict[str, Callable[[Channel, Consumer], object]] = {
 def test_no_way_leads_back_for_a_consumer_that_has_left(tmp_path: Path, way: str) -> None:
     harness = Harness(tmp_path, Clock())
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     channel = topic.channel("c")
     reader = Reader()
     channel.add_consumer(reader.consumer)
@@ -128,7 +128,7 @@ def test_no_way_leads_back_for_a_consumer_that_has_left(tmp_path: Path, way: str
 def test_a_consumer_that_leaves_in_the_middle_of_its_sample_loses_nothing(tmp_path: Path) -> None:
     harness = Harness(tmp_path, Clock())
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     channel = topic.channel("c")
     leaving, staying = Reader(sample_rate=100), Reader()
     channel.add_consumer(leaving.consumer)

@@ -160,7 +160,7 @@ def test_the_answer_has_nsqs_keys_in_nsqs_order() -> None:
     assert list(document)[: len(KEYS)] == KEYS
     assert document["version"] == NSQ_VERSION
     assert document["nsquark_version"] == VERSION
-    assert set(document) == {*KEYS, "nsquark_version", "http_port"}
+    assert set(document) == {*KEYS, "nsquark_version", "http_port", "max_msg_size", "max_body_size"}
 
 
 def test_the_answer_says_what_is_in_force() -> None:
@@ -168,6 +168,8 @@ def test_the_answer_says_what_is_in_force() -> None:
         max_rdy_count=7,
         max_msg_timeout=120.0,
         max_deflate_level=3,
+        max_msg_size=2000,
+        max_body_size=3000,
         topology_region="r",
         topology_zone="z",
     )
@@ -192,6 +194,8 @@ def test_the_answer_says_what_is_in_force() -> None:
         "topology_zone": "z",
         "nsquark_version": VERSION,
         "http_port": 0,
+        "max_msg_size": 2000,
+        "max_body_size": 3000,
     }
 
 

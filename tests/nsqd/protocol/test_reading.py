@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 from nsquark import kernel
 from nsquark.errors import ProtocolError
-from nsquark.nsqd.protocol.connection import ERRORS_AT_ONCE, Connection
+from nsquark.nsqd import server
+from nsquark.nsqd.protocol.commands import ERRORS_AT_ONCE
+from nsquark.nsqd.protocol.connection import Connection
 from tests import daemon
 from tests.daemon import PATIENCE, Client, until
 from tests.nsqd.api import Api, running
@@ -34,13 +37,18 @@ async def oks(client: Client, number: int) -> None:
         await client.ok()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+def test_sockets_are_polled_wherever_the_kernel_is_compiled() -> None:
+    assert (server.new_poll(bytearray(256 << 10)) is not None) == kernel.COMPILED
+
+
 @pytest.fixture(params=["poll", "transport"])
 async def api(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Api]:
     """nsqd reading with a Poll, where there is one, and with the event loop's transports."""
     if request.param == "transport":
-        monkeypatch.setattr(kernel, "new_poll", lambda shared: None)
+        monkeypatch.setattr(server, "new_poll", lambda shared: None)
     async with running(tmp_path, max_msg_size=1000) as api:
         yield api
 
@@ -110,14 +118,14 @@ async def test_a_read_full_of_errors_is_not_answered_in_one_go(
     api: Api, command: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[int] = []  # errors, and 0 for every turn of the loop
-    fail = Connection._fail
+    fail = Connection.fail
 
     def noted(connection: Connection, error: ProtocolError) -> None:
         said.append(1)
         fail(connection, error)
 
-    monkeypatch.setattr(Connection, "_fail", noted)
-    monkeypatch.setattr("nsquark.nsqd.protocol.connection.PARSE_NS", 0)  # every command takes too long
+    monkeypatch.setattr(Connection, "fail", noted)
+    monkeypatch.setattr("nsquark.nsqd.protocol.reading.PARSE_NS", 0)  # every command takes too long
     loop = asyncio.get_running_loop()
 
     def turn() -> None:
@@ -142,12 +150,12 @@ async def test_fins_with_a_piece_of_a_command_behind_are_a_sign_of_life(api: Api
     await client.sub("t", "ch", 1)
     message = await client.message()
     [connection] = api.broker.connections
-    before = connection._waiting_since
+    before = connection.heard_at
     client.send(b"FIN " + message.id + b"\nNO")
-    consumer = connection.consumer
+    consumer = connection.session.consumer
     assert consumer is not None
     await until(lambda: consumer.finish_count == 1)
-    assert connection._waiting_since > before
+    assert connection.heard_at > before
 
 
 @pytest.mark.parametrize(
@@ -271,7 +279,7 @@ async def test_who_the_poll_cannot_take_is_read_all_the_same(
             for fd in self._pipe:
                 os.close(fd)
 
-    monkeypatch.setattr(kernel, "new_poll", Full)
+    monkeypatch.setattr(server, "new_poll", Full)
     async with running(tmp_path) as api:
         client = await api.client()
         for _ in range(3):
@@ -349,7 +357,7 @@ async def test_what_was_published_is_stored_whatever_happens_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even what fails in failing must not keep a turn from its end."""
-    if kernel.new_poll(bytearray(256 << 10)) is None:
+    if server.new_poll(bytearray(256 << 10)) is None:
         pytest.skip("there is no Poll here")
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nsquark.nsqd.staged import publication, staging
+from nsquark.nsqd.staged import publication
 from tests.nsqd.api import Api, running
 
 
@@ -113,7 +113,7 @@ async def test_a_batch_is_published_as_a_whole_and_once(tmp_path: Path) -> None:
             "home": None,
             "batches": [],
         }
-        assert api.broker.staging.bytes == api.broker.staging.stages == 0
+        assert api.broker.staging.folder.bytes == api.broker.staging.folder.stages == 0
 
 
 async def test_a_put_whose_answer_was_lost_may_be_repeated(tmp_path: Path) -> None:
@@ -159,25 +159,6 @@ async def test_deferred_messages_wait_from_the_publish_on(tmp_path: Path) -> Non
         assert (channel["depth"], channel["deferred_count"]) == (1, 2)
 
 
-@pytest.mark.parametrize("large", [False, True])
-async def test_a_restart_finds_what_was_staged_and_published(tmp_path: Path, large: bool) -> None:
-    body = b"x" * (100_000 if large else 10)
-    async with running(tmp_path) as api:
-        await App(api).published(0, [b"zero"])
-        await App(api).put(1, [body, b"2"], attempt="before")
-        await App(api, ".hidden").put(7, [b"seven"])
-    stage = tmp_path / "staged" / "app" / "1" / "0.before"
-    stage.write_bytes(stage.read_bytes() + stage.read_bytes()[: 50 if large else 30])  # torn
-    async with running(tmp_path) as api:
-        app = App(api)
-        assert (await app.publish(0))[1]["topics"] == {"t": 1}
-        assert await app.put(1, [b"3"], attempt="before", seq=1) == (200, {"known": False})
-        assert (await app.publish(1, (0, "before", 3)))[1]["messages"] == 3
-        assert await bodies_of(api, "t", 4) == [b"zero", body, b"2", b"3"]
-        assert (await App(api, ".hidden").listed())["batches"][0]["batch"] == 7
-        assert api.broker.staging.stages == 1
-
-
 async def test_abort_lets_go_of_a_batch_or_of_one_attempt(tmp_path: Path) -> None:
     async with running(tmp_path) as api:
         app = App(api)
@@ -194,7 +175,7 @@ async def test_abort_lets_go_of_a_batch_or_of_one_attempt(tmp_path: Path) -> Non
         # and it may be staged again
         await app.published(0, [b"again"])
         assert await bodies_of(api, "t", 1) == [b"again"]
-        assert api.broker.staging.stages == 1
+        assert api.broker.staging.folder.stages == 1
 
 
 async def test_what_is_abandoned_expires(tmp_path: Path) -> None:
@@ -206,7 +187,7 @@ async def test_what_is_abandoned_expires(tmp_path: Path) -> None:
         assert len((await app.listed())["batches"]) == 1
         api.broker.staging.sweep(time.time() + 110)
         assert (await app.listed())["batches"] == []
-        assert api.broker.staging.bytes == 0
+        assert api.broker.staging.folder.bytes == 0
         api.broker.staging.sweep(time.time() + 900)
         assert (await app.listed())["last_batch"] == 0
         api.broker.staging.sweep(time.time() + 1100)
@@ -272,93 +253,6 @@ async def test_a_note_comes_back_with_its_batch(tmp_path: Path) -> None:
         assert (await app.ask("/staged/publish?app=app&batch=2", b'{"partitions":[],"note":7}'))[0] == 400
 
 
-async def test_what_may_be_staged_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MAX_APPS", 2)
-    monkeypatch.setattr(staging, "MAX_STAGES", 3)
-    async with running(tmp_path, staged_max_bytes=1000) as api:
-        app = App(api)
-        assert (await app.put(0, [b"x" * 600]))[0] == 200
-        assert await app.put(0, [b"x" * 600], seq=1) == (503, {"message": "STAGING_FULL"})
-        assert (await app.put(0, [b"x"], seq=1))[0] == 200
-        assert (await app.put(0, [b"x"], partition=1))[0] == 200
-        assert (await app.put(0, [b"x"], partition=2))[0] == 200
-        assert await app.put(0, [b"x"], partition=3) == (503, {"message": "STAGING_FULL"})
-        assert (await app.publish(0, (0, "a", 2)))[0] == 200
-        assert (await App(api, "2").put(0, [b"x"]))[0] == 200
-        assert await App(api, "3").put(0, [b"x"]) == (503, {"message": "TOO_MANY_APPS"})
-
-
-PUT = "/staged/put?app=a&batch=1&partition=2&attempt=b&seq=0&topic=t"
-GOOD = mpub_body([b"x"])
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status", "code"),
-    [
-        ("/staged/put", GOOD, 400, "MISSING_ARG_APP"),
-        (PUT.replace("app=a", "app="), GOOD, 400, "INVALID_APP"),
-        (PUT.replace("app=a", "app=a/../b"), GOOD, 400, "INVALID_APP"),
-        (PUT.replace("app=a", "app=a%00"), GOOD, 400, "INVALID_APP"),
-        (PUT.replace("app=a", "app=" + "a" * 129), GOOD, 400, "INVALID_APP"),
-        (PUT.replace("&batch=1", ""), GOOD, 400, "MISSING_ARG_BATCH"),
-        (PUT.replace("batch=1", "batch=-1"), GOOD, 400, "INVALID_BATCH"),
-        (PUT.replace("batch=1", "batch=9223372036854775808"), GOOD, 400, "INVALID_BATCH"),
-        (PUT.replace("batch=1", "batch=1.0"), GOOD, 400, "INVALID_BATCH"),
-        (PUT.replace("partition=2", "partition=2147483648"), GOOD, 400, "INVALID_PARTITION"),
-        (PUT.replace("attempt=b", "attempt=../b"), GOOD, 400, "INVALID_ATTEMPT"),
-        (PUT.replace("attempt=b", "attempt=" + "b" * 65), GOOD, 400, "INVALID_ATTEMPT"),
-        (PUT.replace("&seq=0", ""), GOOD, 400, "MISSING_ARG_SEQ"),
-        (PUT.replace("seq=0", "seq=x"), GOOD, 400, "INVALID_SEQ"),
-        (PUT.replace("&topic=t", ""), GOOD, 400, "MISSING_ARG_TOPIC"),
-        (PUT.replace("topic=t", "topic=a%20b"), GOOD, 400, "INVALID_TOPIC"),
-        (PUT.replace("topic=t", "topic=t%23ephemeral"), GOOD, 400, "EPHEMERAL_TOPIC"),
-        (PUT + "&defer=-1", GOOD, 400, "INVALID_DEFER"),
-        (PUT + "&defer=3600001", GOOD, 400, "INVALID_DEFER"),
-        (PUT + "&defer=soon", GOOD, 400, "INVALID_DEFER"),
-        (PUT, b"", 413, "BAD_BODY"),
-        (PUT, b"\0\0\0\0", 413, "BAD_BODY"),
-        (PUT, GOOD + b"more", 413, "BAD_BODY"),
-        (PUT, GOOD[:-1], 413, "BAD_MESSAGE"),
-        (PUT, mpub_body([b""]), 413, "BAD_MESSAGE"),
-        (PUT, mpub_body([b"x" * 1001]), 413, "BAD_MESSAGE"),
-        (PUT, mpub_body([b"x" * 900] * 3), 413, "BODY_TOO_BIG"),
-        ("/staged/publish?app=a", b"{}", 400, "MISSING_ARG_BATCH"),
-        ("/staged/publish?app=a&batch=1", b"", 400, "INVALID_BODY"),
-        ("/staged/publish?app=a&batch=1", b"[]", 400, "INVALID_BODY"),
-        ("/staged/publish?app=a&batch=1", b'{"partitions":3}', 400, "INVALID_BODY"),
-        ("/staged/publish?app=a&batch=1", b'{"partitions":[{"partition":0}]}', 400, "INVALID_BODY"),
-        (
-            "/staged/publish?app=a&batch=1",
-            b'{"partitions":[{"partition":0,"attempt":"../x","messages":1}]}',
-            400,
-            "INVALID_BODY",
-        ),
-        (
-            "/staged/publish?app=a&batch=1",
-            b'{"partitions":[{"partition":true,"attempt":"x","messages":1}]}',
-            400,
-            "INVALID_BODY",
-        ),
-        (
-            "/staged/publish?app=a&batch=1",
-            b'{"partitions":[' + b",".join([b'{"partition":0,"attempt":"x","messages":1}'] * 2) + b"]}",
-            400,
-            "INVALID_BODY",
-        ),
-        ("/staged/abort", b"", 400, "MISSING_ARG_APP"),
-        ("/staged/abort?app=a&batch=1&partition=x", b"", 400, "INVALID_PARTITION"),
-        ("/staged/abort?app=a&batch=1&attempt=.", b"", 400, "INVALID_ATTEMPT"),
-    ],
-)
-async def test_bad_requests_are_told_what_is_wrong(
-    tmp_path: Path, path: str, body: bytes, status: int, code: str
-) -> None:
-    async with running(tmp_path, max_msg_size=1000, max_body_size=2000) as api:
-        answer = await api.post(path, body)
-        assert (answer.status, json.loads(answer.body)) == (status, {"message": code})
-        assert not (tmp_path / "staged").exists()
-
-
 async def test_a_disk_that_refuses_is_told_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,11 +263,12 @@ async def test_a_disk_that_refuses_is_told_and_tried_again(
             await app.put(0, [b"%d" % seq], seq=seq)
         api.broker.topic("t")
         log = api.broker.topics["t"].log
+        assert log.files is not None
         write, left = os.write, 3
 
         def refuse(fd: int, data: bytes) -> int:
             nonlocal left
-            left -= fd == log.fd
+            left -= fd == log.files.fd
             if left < 0:
                 raise OSError(28, "No space left on device")
             return write(fd, data)
@@ -413,15 +308,6 @@ async def test_a_topic_deleted_meanwhile_takes_its_share_with_it(
         assert await bodies_of(api, "u", 2) == [b"1", b"3"]
 
 
-async def test_a_state_that_does_not_read_is_not_passed_over(tmp_path: Path) -> None:
-    async with running(tmp_path) as api:
-        await App(api).published(0, [b"x"])
-    (tmp_path / "staged" / "app" / "app.json").write_text("{")
-    with pytest.raises(Exception, match=r"failed to parse staging state in .*app\.json"):
-        async with running(tmp_path):
-            pass
-
-
 async def test_the_log_is_kept_from_where_a_batch_begins(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes_per_file=200) as api:
         for number in range(5):
@@ -429,8 +315,8 @@ async def test_the_log_is_kept_from_where_a_batch_begins(tmp_path: Path) -> None
         topic = api.broker.topics["t"]
         topic.holds["a batch"] = 2
         assert len(await bodies_of(api, "t", 5)) == 5
-        topic.trim(time.time())
+        topic.trimming.run(time.time())
         assert topic.log.first == 2
         del topic.holds["a batch"]
-        topic.trim(time.time())
+        topic.trimming.run(time.time())
         assert topic.log.first == 4

@@ -18,9 +18,8 @@ from nsquark.log import Cursor
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.options import Options
-from nsquark.nsqd.staged import publication, staging
-from nsquark.nsqd.staged.application import Published, Wanted
-from nsquark.nsqd.staged.staging import StagingError
+from nsquark.nsqd.staged import publication, stage_folder
+from nsquark.nsqd.staged.application import Published, StagingError, Wanted
 from nsquark.nsqd.storage.syncer import Syncer
 from tests.nsqd.staged.test_staging import mpub_body
 
@@ -45,8 +44,8 @@ class Story:
         monkeypatch.setattr(publication, "PIECE", 100)
         for target, name in (
             (publication.Publication, "_store"),
-            (staging, "write_atomically"),
-            (staging.Staging, "_delete_batches"),
+            (stage_folder, "write_atomically"),
+            (stage_folder.StageFolder, "delete_batches"),
         ):
             self.interrupt(monkeypatch, target, name)
         sync_now = Syncer.sync_now

@@ -13,7 +13,7 @@ from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.stats.health import METADATA, WRITE, Health
 from tests.daemon import until
 from tests.nsqd.api import Api, running
-from tests.nsqd.harness import SECOND, Publisher, Reader
+from tests.nsqd.harness import SECOND, Publisher, Reader, refuse_commits
 from tests.nsqd.storage.test_trouble import opened
 
 
@@ -28,7 +28,7 @@ def refuse(*_: object) -> bytes:
 
 
 def test_the_latest_problem_is_told_until_its_thing_works() -> None:
-    health = Health()
+    health = Health(lambda: None)
     health.failed(WRITE, "full")
     health.failed(("t", "read", "c"), "unreadable")
     health.failed(("t", "fsync"), "slow")
@@ -43,18 +43,18 @@ def test_the_latest_problem_is_told_until_its_thing_works() -> None:
 
 
 def test_a_topic_cannot_be_called_like_a_problem() -> None:
-    health = Health()
+    health = Health(lambda: None)
     for what in (WRITE, METADATA):
         health.failed((*what[0].split("/"), "journal"), "x")
         health.works(what)
         assert health.text == "NOK - x"
-        health = Health()
+        health = Health(lambda: None)
 
 
 async def test_a_good_write_anywhere_follows_a_bad_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.done("/pub?topic=a", b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(api.broker.topics["a"].log, "commit", refuse)
+        refuse_commits(patch, api.broker.topics["a"], OSError(5, "Input/output error"))
         assert (await api.post("/pub?topic=a", b"x")).status == 503
     answer = await api.get("/ping")
     assert (answer.status, answer.body) == (500, b"NOK - [Errno 5] Input/output error")
@@ -74,9 +74,12 @@ def test_a_good_write_does_not_hide_what_cannot_be_read(
     topic.publish([b"one"], 0, Publisher())
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", refuse)
-        patch.setattr(type(topic.log), "chunk_at", lambda *_: None)
+        topic.commit()
+        topic.log.tail.clear()
         harness.turn.run()
         topic.publish([b"two"], 0, Publisher())
+        topic.commit()
+        topic.log.tail.clear()
         harness.turn.run()
         assert "Input/output" in harness.health.text
     harness.pass_time(2 * SECOND)
@@ -90,8 +93,8 @@ def test_a_channel_that_is_deleted_takes_its_problem_with_it(
 ) -> None:
     harness, topic = opened(tmp_path)
     topic.channel("c")
-    topic.broken("unreadable", "read", "c")
-    topic.broken("another", "read", "d")
+    topic.health.broken("unreadable", "read", "c")
+    topic.health.broken("another", "read", "d")
     topic.delete_channel("c")
     assert harness.health.text == "NOK - another"
     topic.close()
@@ -119,13 +122,13 @@ def test_a_damaged_segment_is_told_until_it_is_acknowledged(tmp_path: Path) -> N
     assert len(got) == 9
     for number, _, _ in got:
         channel.finish(reader.consumer, number, number + 1)
-    topic.trim(harness.clock.now / SECOND)
+    topic.trimming.run(harness.clock.now / SECOND)
     assert not damaged.exists()
     assert damaged.name in harness.health.text
     topic.close()
     harness, topic = opened(tmp_path, max_bytes_per_file=500)
     assert damaged.name in harness.health.text
-    topic.acknowledged(topic.acknowledge())
+    topic.health.acknowledged(topic.health.acknowledge())
     assert harness.health.text == "OK"
     topic.close()
     harness, topic = opened(tmp_path, max_bytes_per_file=500)
@@ -176,7 +179,7 @@ async def test_fsync_is_told_until_it_works(tmp_path: Path, monkeypatch: pytest.
 
 async def test_a_topic_that_is_deleted_takes_its_problems_with_it(api: Api) -> None:
     await api.done("/topic/create?topic=t")
-    api.broker.topics["t"].broken("unreadable", "segment", "somewhere")
+    api.broker.topics["t"].health.broken("unreadable", "segment", "somewhere")
     assert (await api.get("/ping")).status == 500
     await api.done("/topic/delete?topic=t")
     assert (await api.get("/ping")).status == 200

@@ -86,7 +86,7 @@ def test_channels_record_their_fins(tmp_path: Path) -> None:
     clock = Clock()
     harness = Harness(tmp_path, clock, e2e_processing_latency_percentile=[1.0, 0.5])
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     channel = topic.channel("c")
     reader = Reader()
     channel.add_consumer(reader.consumer)

@@ -58,6 +58,12 @@ async def test_topics_and_channels(api: Api) -> None:
     assert values(told["nsqd_topic_log_messages"])["a",] == 2
     assert values(told["nsqd_channel_messages"], "_total") == {("a", "x"): 2, ("a", "y#ephemeral"): 0}
     assert values(told["nsqd_channel_requeued"], "_total")["a", "x"] == 1
+    assert values(told["nsqd_channel_held_messages"]) == {("a", "x"): 2, ("a", "y#ephemeral"): 0}
+    assert values(told["nsqd_channel_held_bytes"])["a", "x"] == api.broker.topics["a"].log.size
+    assert values(told["nsqd_channel_held_segments"])["a", "x"] == 1
+    assert values(told["nsqd_channel_holds_log"])["a", "x"] == 1
+    idle = values(told["nsqd_channel_idle_seconds"])
+    assert idle["a", "x"] == 0 < idle["a", "y#ephemeral"] < 3600
     assert values(told["nsqd_channel_in_flight"])["a", "x"] == 1
     assert values(told["nsqd_channel_clients"])["a", "x"] == 1
     assert values(told["nsqd_channel_paused"]) == {("a", "x"): 0, ("a", "y#ephemeral"): 1}
@@ -113,6 +119,21 @@ async def test_fsyncs_and_the_lag_of_the_loop(api: Api, monkeypatch: pytest.Monk
         return values((await scrape(api))["nsqd_event_loop_lag_seconds"], "_count")[()] > 3
 
     await until(measured)
+
+
+async def test_what_pipelines_report(api: Api) -> None:
+    await api.done("/topic/create?topic=a")
+    await api.done("/channel/create?topic=a&channel=x")
+    assert "nsqd_channel_pipeline_lag_messages" not in await scrape(api)
+    body = b'{"query_id":"q","state":"running","lag_messages":12,"log_lag_messages":3,"batch_ms":250}'
+    await api.done("/channel/report?topic=a&channel=x", body)
+    told = await scrape(api)
+    assert values(told["nsqd_channel_pipeline_lag_messages"]) == {("a", "x"): 12}
+    assert values(told["nsqd_channel_pipeline_log_lag_messages"]) == {("a", "x"): 3}
+    assert values(told["nsqd_channel_pipeline_batch_seconds"]) == {("a", "x"): 0.25}
+    assert values(told["nsqd_channel_pipeline_lag_seconds"]) == {}
+    received = values(told["nsqd_channel_pipeline_report_timestamp_seconds"])["a", "x"]
+    assert abs(received - api.broker.start_time) < 100
 
 
 async def test_a_large_node_is_told_in_small_pieces(api: Api) -> None:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -27,7 +28,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 async def test_an_empty_node(api: Api) -> None:
     told = await api.stats()
     assert list(told) == [
-        "version", "health", "start_time", "topics", "memory", "producers", "nsquark_version"
+        "version", "health", "start_time", "topics", "memory", "producers", "nsquark_version", "kernel"
     ]  # fmt: skip
     assert (told["version"], told["nsquark_version"], told["health"]) == ("1.3.0", VERSION, "OK")
     assert told["topics"] == []
@@ -61,13 +62,18 @@ async def test_topics_and_channels_are_sorted_and_whole(api: Api) -> None:
         "channel_name": "x", "depth": 0, "backend_depth": 0, "in_flight_count": 0, "deferred_count": 0,
         "message_count": 0, "requeue_count": 0, "timeout_count": 0, "client_count": 0, "clients": [],
         "paused": False, "e2e_processing_latency": NO_LATENCY, "dead_letter_count": 0, "max_attempts": 0,
+        "held_messages": 0, "held_bytes": 0, "held_segments": 0, "idle_since": ANY, "hold_timeout": 0,
+        "holds_log": True,
     }  # fmt: skip
     backlog = {**channel, "channel_name": "y", "depth": 2, "message_count": 2}
+    backlog |= {"held_messages": 2, "held_bytes": first["log_bytes"], "held_segments": 1}
     assert first["channels"] == [channel, backlog]
+    assert abs(first["channels"][0]["idle_since"] - time.time()) < 3600
     assert list(first["channels"][0]) == list(channel)
     topic = {
         "topic_name": "b", "channels": [], "depth": 2, "backend_depth": 0, "message_count": 2,
         "message_bytes": 6, "paused": True, "e2e_processing_latency": NO_LATENCY,
+        "log_bytes": first["log_bytes"], "log_messages": 2, "retention_bytes": 0, "retention_time": 0,
     }  # fmt: skip
     assert second == topic
     assert list(second) == list(topic)

@@ -14,7 +14,7 @@ import pytest
 
 from nsquark.cli.flags import StartError
 from nsquark.errors import LogDamaged
-from nsquark.log.journal import BLOCK
+from nsquark.kernel.pure import BLOCK
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.server import Server
@@ -231,7 +231,7 @@ async def test_damage_that_a_reader_finds_first(tmp_path: Path, path: str) -> No
 def test_a_topic_without_channels_owes_nothing_that_is_lost(tmp_path: Path) -> None:
     harness = Harness(tmp_path, Clock(), mem_queue_size=1)
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     for number in range(10):
         topic.publish([b"%d" % number * 50], 5.0 if number == 4 else 0, Publisher())
         harness.turn.run()
@@ -257,7 +257,7 @@ def test_what_waits_to_be_delivered_again_and_is_lost_is_finished(tmp_path: Path
     """Requeued and deferred messages of a segment whose damage is found while they wait."""
     harness = Harness(tmp_path, Clock(), mem_queue_size=1, max_bytes_per_file=300)
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     channel, reader = topic.channel("c"), Reader()
     channel.add_consumer(reader.consumer)
     channel.set_ready(reader.consumer, 100)
@@ -289,7 +289,7 @@ def test_what_waits_to_be_delivered_again_and_is_lost_is_finished(tmp_path: Path
 def test_damage_to_the_newest_segment_while_it_is_written(tmp_path: Path, at: int) -> None:
     harness = Harness(tmp_path, Clock(), mem_queue_size=1)
     topic = Topic(harness, "t", tmp_path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     for number in range(10):
         topic.publish([b"%d" % number * 50], 0, Publisher())
         harness.turn.run()
@@ -412,7 +412,7 @@ def test_what_is_lost_while_its_topic_holds_it_back_is_not_deferred(tmp_path: Pa
     flip(first, split_batches(first.read_bytes())[0].offset + 60)
     with pytest.raises(LogDamaged) as caught:
         topic.log.segments[0].verify()
-    topic.leave_out(caught.value)
+    topic.health.leave_out(caught.value)
     topic.unpause()
     assert (channel.depth, channel.deferred_count) == (0, 3)
     harness.close()

@@ -31,7 +31,7 @@ def filled(path: Path, segments: int) -> TopicLog:
         sync = log.start_sync()
         sync.run()
         assert log.finish_sync(sync) is None
-    log.chunks.clear()
+    log.tail.chunks.clear()
     return log
 
 
@@ -113,7 +113,7 @@ def test_a_cursor_that_could_not_read_is_where_it_was(
     for number in range(10):
         log.add_bodies([b"%d" % number], 0, 0)
         log.commit()
-    log.chunks.clear()
+    log.tail.chunks.clear()
     cursor = Cursor(log, 7)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", lambda *_: refuse())
@@ -164,7 +164,7 @@ def test_a_topic_that_cannot_be_created_leaves_no_descriptor(
         else:
             assert harness.problems  # without a journal for now
     topic = harness.topic("t")
-    topic.trim(0.0)
+    topic.trimming.run(0.0)
     assert not harness.problems
     topic.close()
     assert len(os.listdir("/proc/self/fd")) == before

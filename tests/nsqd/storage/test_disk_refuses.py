@@ -24,7 +24,7 @@ from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core import topic as topic_module
 from nsquark.nsqd.options import Options
-from nsquark.nsqd.staged import staging as staging_module
+from nsquark.nsqd.staged import stage_folder
 from nsquark.nsqd.storage import syncer as syncer_module
 from tests.daemon import pub, until
 from tests.http.served import Answer
@@ -272,7 +272,7 @@ async def test_a_journal_that_cannot_grow_is_not_given_up(
     async with with_backlog(data) as (api, topic):
         name = topic.journal.path.name
         writes.full = lambda path: in_journal(path) and not path.endswith(name)
-        topic.rewrite_journal()
+        topic.journaling.rewrite()
         assert api.broker.health != "OK"
         await api.done("/channel/commit?topic=t&channel=c&to=7")
         found = await killed_and_started(api, data, tmp_path / "killed")
@@ -317,7 +317,7 @@ async def test_the_old_journal_stays_until_the_folder_knows_the_new_one(tmp_path
         await api.broker.syncer.sync_journal(topic)
         disk.refuses = lambda path: path.endswith("/topics/t")
         old = topic.journal.path
-        topic.rewrite_journal()
+        topic.journaling.rewrite()
         await until(lambda: api.broker.health != "OK")
         assert old.exists()
         disk.cut_power(folder, tmp_path / "cut")
@@ -439,7 +439,7 @@ async def test_the_journal_of_a_new_topic_is_not_deleted_for_the_sake_of_an_old_
         started, go = threading.Event(), threading.Event()
         waiting = asyncio.create_task(api.broker.syncer.run(lambda: (started.set(), go.wait())))  # type: ignore[arg-type, return-value]
         await asyncio.to_thread(started.wait)
-        old.rewrite_journal()  # journal.000002 takes the place of journal.000001, once the thread gets to it
+        old.journaling.rewrite()  # journal.000002 replaces journal.000001, once the thread gets to it
         api.broker.delete_topic("t")
         journal = api.broker.topic("t").journal.path
         assert journal.name == "journal.000001"
@@ -461,7 +461,7 @@ async def test_a_stage_whose_fsync_failed_is_written_again(tmp_path: Path, disk:
         disk.refuses = lambda path: False
         content = stage.read_bytes()
         kept: list[tuple[int, bytes]] = []
-        real = staging_module.write_atomically
+        real = stage_folder.write_atomically
 
         def write(path: Path, data: bytes) -> None:
             """The intent: by now the disk must have the stage."""
@@ -471,7 +471,7 @@ async def test_a_stage_whose_fsync_failed_is_written_again(tmp_path: Path, disk:
             real(path, data)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(staging_module, "write_atomically", write)
+            patch.setattr(stage_folder, "write_atomically", write)
             assert (await app.publish(0, (0, "a", 3)))[0] == 200
         assert kept[0][1] == content
         assert kept[0][0] != before

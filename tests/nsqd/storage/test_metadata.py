@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsquark.log import Retention
 from nsquark.names import is_ephemeral
+from nsquark.nsqd.core.readership import Readership
 from nsquark.nsqd.storage.metadata import FILE_NAME, BadMetadata, ChannelMetadata, TopicMetadata, load, pack
 from nsquark.version import NSQ_VERSION
+
+SECOND = 1_000_000_000
 
 
 @dataclass
@@ -25,6 +30,10 @@ class Entry:
     paused: bool = False
     channels: dict[str, Entry] = field(default_factory=dict)
     max_attempts: int | None = None
+    retention: Retention = field(default_factory=Retention)
+    origin: int = 0
+    readership: Readership = field(default_factory=lambda: Readership(0))
+    idle: int = 0
 
     @property
     def ephemeral(self) -> bool:
@@ -61,38 +70,57 @@ def test_what_is_ephemeral_is_left_out() -> None:
     assert json.loads(pack([topic("t", Entry("c#ephemeral"))]))["topics"][0]["channels"] is None
 
 
+def test_what_is_ours_is_written_only_if_it_is_not_the_default() -> None:
+    channel = Entry("ch", idle=59 * SECOND)
+    entry = topic("t", channel)
+    entry.retention, entry.origin = Retention(bytes=0), 7
+    channel.readership.hold_timeout = 0
+    assert json.loads(pack([entry]))["topics"] == [
+        {
+            "name": "t", "paused": False, "origin": 7, "retention_bytes": 0,
+            "channels": [{"name": "ch", "paused": False, "hold_timeout": 0}],
+        }
+    ]  # fmt: skip
+    assert not channel.readership.is_saved
+    channel.idle = 3600 * SECOND
+    before = int(time.time()) - 3600
+    (told,) = json.loads(pack([entry]))["topics"][0]["channels"]
+    assert before <= told["idle_since"] <= before + 60
+    assert channel.readership.is_saved
+
+
 NAMES = st.from_regex(r"[.a-zA-Z0-9_-]{1,54}(#ephemeral)?", fullmatch=True)
 
 
 LIMITS = st.none() | st.integers(0, 65535)
-CHANNELS = st.dictionaries(NAMES, st.builds(ChannelMetadata, st.booleans(), LIMITS), max_size=3)
+TIMES = st.none() | st.integers(0, (1 << 63) - 1)
+CHANNELS = st.dictionaries(
+    NAMES, st.builds(ChannelMetadata, st.booleans(), LIMITS, TIMES, st.none()), max_size=3
+)
 
 
-@given(st.dictionaries(NAMES, st.tuples(st.booleans(), CHANNELS)))
+KEPT = st.none() | st.integers(-1, (1 << 63) - 1)
+TOPICS = st.builds(
+    TopicMetadata, st.booleans(), CHANNELS, st.builds(Retention, KEPT, KEPT), st.integers(0, (1 << 63) - 1)
+)
+
+
+@given(st.dictionaries(NAMES, TOPICS))
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, topics: dict[str, tuple[bool, dict[str, ChannelMetadata]]]
+    tmp_path_factory: pytest.TempPathFactory, topics: dict[str, TopicMetadata]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / FILE_NAME
-    path.write_bytes(
-        pack(
-            topic(
-                name,
-                *[
-                    Entry(channel, told.paused, max_attempts=told.max_attempts)
-                    for channel, told in channels.items()
-                ],
-                paused=paused,
-            )
-            for name, (paused, channels) in topics.items()
-        )
-    )
-    assert load(path) == {
-        name: TopicMetadata(
-            paused, {channel: told for channel, told in channels.items() if not is_ephemeral(channel)}
-        )
-        for name, (paused, channels) in topics.items()
-        if not is_ephemeral(name)
-    }
+    entries = []
+    for name, told in topics.items():
+        channels = []
+        for channel, each in told.channels.items():
+            channels.append(Entry(channel, each.paused, max_attempts=each.max_attempts))
+            channels[-1].readership.hold_timeout = each.hold_timeout
+        entries.append(topic(name, *channels, paused=told.paused))
+        entries[-1].retention, entries[-1].origin = told.retention, told.origin
+        told.channels = {name: each for name, each in told.channels.items() if not is_ephemeral(name)}
+    path.write_bytes(pack(entries))
+    assert load(path) == {name: told for name, told in topics.items() if not is_ephemeral(name)}
 
 
 def test_no_file_is_a_fresh_start(file: Path) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.log import LogSync
 from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.timers import NEVER, Timers
@@ -29,7 +28,7 @@ from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 def opened(path: Path, **changes: object) -> tuple[Harness, Topic]:
     harness = Harness(path, Clock(), **changes)
     topic = Topic(harness, "t", path / "t")
-    topic.rewrite_journal()
+    topic.journaling.rewrite()
     return harness, topic
 
 
@@ -70,7 +69,8 @@ def test_a_log_that_cannot_be_read_for_a_moment_loses_nothing(
             raise OSError(errno.EIO, "Input/output error")
 
         patch.setattr(os, "pread", refuse)
-        patch.setattr(type(topic.log), "chunk_at", lambda *_: None)
+        topic.commit()
+        topic.log.tail.clear()
         harness.turn.run()
         assert reader.take() == []
         assert harness.reasons
@@ -102,7 +102,7 @@ def test_a_stuck_ephemeral_channel_does_not_keep_the_log(tmp_path: Path) -> None
     for _ in range(50):
         topic.publish([b"x" * 100], 0, Publisher())
         harness.turn.run()
-    topic.trim(harness.clock.now / SECOND)
+    topic.trimming.run(harness.clock.now / SECOND)
     assert len(topic.log.segments) == 2
     topic.close()
 
@@ -117,14 +117,14 @@ async def test_publishers_are_answered_once_there_are_descriptors_again(
     broker.load()
     topic = broker.topic("t")
     topic.publish([b"first"], 0, Publisher())
-    real, failures = topic.log.start_sync, [OSError(errno.EMFILE, "Too many open files")] * 2
+    real, failures = os.dup, [OSError(errno.EMFILE, "Too many open files")] * 2
 
-    def start_sync() -> LogSync:
+    def dup(fd: int) -> int:
         if failures:
             raise failures.pop()
-        return real()
+        return real(fd)
 
-    monkeypatch.setattr(topic.log, "start_sync", start_sync)
+    monkeypatch.setattr(os, "dup", dup)
     answered = asyncio.Event()
 
     class Waiting:
@@ -134,6 +134,7 @@ async def test_publishers_are_answered_once_there_are_descriptors_again(
 
     topic.publish([b"second"], 0, Waiting())
     await asyncio.wait_for(answered.wait(), 10)
+    assert failures == []
     await broker.stop_saving()
     broker.close()
 
@@ -188,9 +189,9 @@ async def test_a_client_that_never_reads_its_error_is_let_go(
         [connection] = server.broker.connections
         # errors, a few at a time, until the sockets are full; and then one that is fatal
         while not connection._transport.get_write_buffer_size():
-            answered = connection._waiting_since
+            answered = connection.heard_at
             await loop.sock_sendall(client, b"FIN 0123456789abcdef\n" * 500)
-            await until(lambda seen=answered: connection._waiting_since > seen)
+            await until(lambda seen=answered: connection.heard_at > seen)
         await loop.sock_sendall(client, b"BOGUS\n")
         await until(lambda: not server.broker.connections)
     assert not server.broker.topics["t"].channels["c"].consumers

@@ -29,9 +29,9 @@ class KnownChannels:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def ask(self, lookupds: Sequence[tuple[str, int]], topic: str) -> list[str]:
-        """All that any of these (host and HTTP port) knows, but for ephemeral ones. Who fails is only logged.
+        """The channels that any of these lookupds (host and HTTP port) knows, without ephemeral ones.
 
-        Takes no longer than `--http-client-request-timeout`.
+        A lookupd that fails is only logged. Takes no longer than `--http-client-request-timeout`.
         """
         tasks = [asyncio.create_task(self._ask(host, port, topic)) for host, port in lookupds]
         try:

@@ -1,4 +1,4 @@
-"""What nsqd asks others over HTTP: auth servers and nsqlookupds, by one set of rules."""
+"""Requests of nsqd to auth servers and nsqlookupds over HTTP, by one set of rules."""
 
 from __future__ import annotations
 

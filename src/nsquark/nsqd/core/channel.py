@@ -1,38 +1,34 @@
-"""A channel: what it owes (`backlog`), to whom it gives it, and what they answer.
+"""A channel: its consumers, what they answer, and what time and operators do to it.
 
-First deliveries come off the log in runs; what was delivered and is not finished is in flight, with its
-consumer. Whatever comes back goes to the exceptions of the backlog.
+What the channel owes is the subject of `backlog`, and how it delivers that is the subject of `delivery`: a
+channel is both. Here messages come back from consumers: finished, requeued, timed out, or dropped.
 
-Plain and synchronous: every method is atomic, and time is an argument. There are two clocks, both in ns:
-`now` counts from the epoch and says when messages were published and are due; `monotonic` is never set, and
-says when messages were delivered and time out.
+A channel is plain and synchronous: every method is atomic, and time is an argument.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nsquark import kernel
-from nsquark.errors import LogCorrupt, LogDamaged
-from nsquark.kernel import Flight, Run
-from nsquark.log import Cursor, NotIndexed, Ranges
-from nsquark.nsqd.stats.latency import LatencyWindow
+from nsquark.kernel import Buffer, next_fins
+from nsquark.log import Ranges, Segment
 
-from .backlog import MAX_RUN_BYTES, Backlog
 from .consumer import NEVER, Consumer
+from .dead_lettering import DeadLettering
+from .delivery import ChannelDelivery
 from .holders import Holders
+from .in_flight import Flight
+from .readership import Readership
 
 if TYPE_CHECKING:
     from .topic import Topic
 
 logger = logging.getLogger(__name__)
 
-RETRY_NS = 1_000_000_000
 LAST_DUE = (1 << 63) - 1  # ns since the epoch, as the log and the journal write it
 WOKEN_AT_ONCE = 250  # entries whose time has come: about a millisecond
+FIN_SIZE = 21  # bytes of the command
 
 
 class DueTimer:
@@ -48,139 +44,200 @@ class DueTimer:
         self._channel.queue_due(now)
 
 
-class Channel(Backlog):
-    ready: dict[Consumer, None]
-    latency: LatencyWindow | None
-
+class Channel(ChannelDelivery):
     def __init__(self, topic: Topic, name: str, number: int, position: int) -> None:
         super().__init__(topic, name, number, position)
-        self.consumers: dict[Consumer, None] = {}
+        self.dead_lettering = DeadLettering(self)
         self.requeue_count = 0
         self.timeout_count = 0
         self.dead_count = 0
-        self.max_attempts: int | None = None  # of this channel, where it is not --max-attempts
         self.wakes_at = NEVER
         self.due_timer = DueTimer(self)
+        self.readership = Readership(topic.monotonic())
         self._passed_before = topic.passed_on
         self._holders: Holders | None = None
         self._searched = 0  # consumers, by `holder` while there are no `_holders`
-        window = topic.options.e2e_processing_latency_window_time
-        wanted = topic.options.e2e_processing_latency_percentile
-        self.latency = LatencyWindow(round(window * 1e9), topic.now()) if wanted else None
 
     @property
     def message_count(self) -> int:
-        """How many messages it has got of its topic."""
+        """How many messages the channel has got from its topic."""
         return self.topic.passed_on - self._passed_before
+
+    # ---- what the topic does for its channel
+
+    def deliver_soon(self) -> None:
+        self.topic.channel_ready(self)
+
+    def listen(self) -> None:
+        self.topic.list_channel(self)
+
+    def wake_at(self, monotonic: int) -> None:
+        self.topic.wake_channel(self, monotonic)
+
+    def wake_when_due(self, due: int) -> None:
+        self.topic.wake_when_due(self, due)
+
+    def index_first(self, segment: Segment) -> None:
+        self.topic.index_for(self, segment)
 
     # ---- consumers
 
-    def in_flight(self) -> Iterator[tuple[Consumer, Flight]]:
-        for consumer in self.consumers:
-            for flight in consumer.flights:
-                yield consumer, flight
-
-    def _flights_by_consumer(self) -> Iterator[list[Flight]]:
-        for consumer in list(self.consumers):
-            yield consumer.flights
-
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer] = None
-        consumer.outlet = self
-        self.topic.intake.consumers += 1
+        self.read_for(0)
+        consumer.channel = self
+        self.topic.pending.consumers += 1
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """The consumer leaves for good: what it had in flight goes to others at once.
 
-        Without an outlet it has no room, whatever its connection goes on to say about it, so it never becomes
-        ready again.
+        A consumer without a channel has no room, whatever its connection says later: it is never ready again.
         """
-        if consumer.outlet is not self:
+        if consumer.channel is not self:
             return
         for flight in self._detach(consumer):
-            number = flight.end - flight.first
-            self._give_back(flight.position, number, flight.attempts, self.cursor.position)
-        self.topic.channel_ready(self)
+            self._give_back(flight, self.cursor.position, 0)
+        self.deliver_soon()
         if self.ephemeral and not self.consumers:
             self.topic.delete_channel(self.name)
 
     def _detach(self, consumer: Consumer) -> list[Flight]:
         """Forget the consumer; returns what it had in flight."""
-        consumer.outlet = None
+        consumer.channel = None
         del self.consumers[consumer]
+        self.readership.read(self.topic.monotonic())
         self.deliveries = self._holders = None
         self.ready.pop(consumer, None)
-        self.topic.intake.consumers -= 1
+        self.topic.pending.consumers -= 1
         flights, consumer.flights = consumer.flights, []
         self.in_flight_count -= consumer.in_flight_count
         consumer.in_flight_count = 0
         return flights
 
     def set_ready(self, consumer: Consumer, number: int) -> None:
+        """RDY."""
         consumer.ready_count = number
-        if consumer.free > 0:
+        if consumer.room() > 0:
             self.has_room(consumer)
         else:
-            self.ready.pop(consumer, None)  # less than no room would be taken off the others'
-
-    def has_room(self, consumer: Consumer) -> None:
-        """The consumer may take more than before: a higher RDY, or its socket takes data again."""
-        if self.offer(consumer):
-            self.topic.channel_ready(self)
+            self.ready.pop(consumer, None)  # a negative room would be taken off the others' shares
 
     # ---- answers
 
-    def finish_pieces(self, consumer: Consumer, first: int, end: int) -> list[int]:
+    def finish(self, consumer: Consumer, first: int, end: int) -> list[int]:
+        """FIN of the ids [first, end). Returns those that the consumer did not have in flight."""
+        count = end - first
+        done = self.finish_front(consumer, first, count)
+        return [] if done == count else self._finish_pieces(consumer, first + done, count - done)
+
+    def finish_read(self, consumer: Consumer, data: Buffer, end: int) -> int:
+        """Take the FINs with which data[:end] begins, as far as they finish what the consumer has first.
+
+        Returns how many bytes those FINs are.
+        """
+        end = min(end, len(data))
+        at = 0
+        while at < end:
+            first, count = next_fins(data, at, end)
+            done = self.finish_front(consumer, first, count)
+            at += FIN_SIZE * done
+            if done == 0 or done < count:
+                break
+        return at
+
+    def finish_front(self, consumer: Consumer, first: int, count: int) -> int:
+        """Finish the ids from `first` on, `count` at most, while they are the first that the consumer has.
+
+        Returns how many were: mostly all. Where latency is measured none are, since that needs every piece.
+        """
+        done = 0
+        if self.latency is not None:
+            return 0
+        flights = consumer.flights
+        while done < count and flights:
+            flight = flights[0]
+            if flight.first != first + done:
+                break
+            number = min(count - done, flight.count)
+            self.finished(flight.position, flight.position + number)
+            if number == flight.count:
+                del flights[0]
+            else:
+                flight.drop_front(number)
+            done += number
+        if done:
+            consumer.finish_count += done
+            self.release(consumer, done)
+        return done
+
+    def _finish_pieces(self, consumer: Consumer, first: int, count: int) -> list[int]:
+        """Finish ids from anywhere in the consumer's flights; returns those that are not there."""
         missing: list[int] = []
-        expected = first
-        for taken in consumer.take(first, end):
-            missing.extend(range(expected, taken.first))
-            number = taken.end - taken.first
+        for taken in consumer.take(first, count):
+            if first < taken.first:
+                missing.extend(range(first, taken.first))
             if self.latency is not None:
                 self.latency.record(taken.published, taken.first, taken.end, self.topic.now())
-            self.finished(taken.position, taken.position + number)
-            consumer.finish_count += number
-            self.landed(consumer, number)
-            expected = taken.end
-        missing.extend(range(expected, end))
+            self.finished(taken.position, taken.position + taken.count)
+            consumer.finish_count += taken.count
+            self.release(consumer, taken.count)
+            count -= taken.end - first
+            first = taken.end
+        missing.extend(range(first, first + count))
         return missing
 
     def requeue(self, consumer: Consumer, message: int, delay_ns: int, now: int) -> bool:
-        """Give an in-flight message back, deliverable after the delay. False if it is not in flight there.
+        """REQ: give a message back, deliverable after the delay. False if it is not in flight there.
 
         `attempts` stays as it is: it grows on delivery.
         """
-        for taken in consumer.take(message, message + 1):
+        for taken in consumer.take(message, 1):
             due = min(now + delay_ns, LAST_DUE) if delay_ns > 0 else 0
-            self._give_back(taken.position, 1, taken.attempts, self._end_of_queue(), due)
+            self._give_back(taken, self.end_of_queue(), due)
             if not due:
-                self.topic.channel_ready(self)
+                self.deliver_soon()
             self.requeue_count += 1
             consumer.requeue_count += 1
-            self.landed(consumer, 1)
+            self.release(consumer, 1)
             return True
         return False
 
     def touch(self, consumer: Consumer, message: int, max_timeout_ns: int, monotonic: int) -> bool:
-        """Give the consumer more time for a message. False if it is not in flight there."""
-        for taken in consumer.take(message, message + 1):
+        """TOUCH: give the consumer more time for a message. False if it is not in flight there."""
+        for taken in consumer.take(message, 1):
             taken.deadline = min(monotonic + consumer.msg_timeout_ns, taken.delivered + max_timeout_ns)
             consumer.add(taken)
-            self.topic.wake_channel(self, taken.deadline)
+            self.wake_at(taken.deadline)
             return True
         return False
+
+    def _give_back(self, flight: Flight, mark: int, due: int) -> None:
+        """What was in flight is requeued, or deferred until `due`, unless it was delivered often enough."""
+        position, number, attempts = flight.position, flight.count, flight.attempts
+        self.record_requeue(position, number, attempts, due)
+        if self.is_worn_out(attempts):
+            sent = self.dead_lettering.send_range(position, number, attempts)
+            position += sent
+            number -= sent
+        if due and number:
+            self.push_deferred(due, position, number, attempts)
+        elif number:
+            self.requeued.push(position, number, attempts, mark)
 
     def holder(self, message: int) -> Consumer | None:
         """Which consumer has this message in flight.
 
-        Once the consumers have been searched as often as there are flights, an index of those is cheaper.
-        From then on deliveries are noted for it, until there are very many of them and nobody has asked.
+        Once the consumers have been searched as often as there are flights, an index of the flights is
+        cheaper. From then on deliveries are noted for it, until there are very many and nobody has asked.
         """
         if self.deliveries is None or self._holders is None or self._holders.outgrown:
             self.deliveries = self._holders = None
             self._searched += len(self.consumers)
             if self._searched <= sum([len(consumer.flights) for consumer in self.consumers]):
-                return next((consumer for consumer in self.consumers if consumer.find(message)), None)
+                for consumer in self.consumers:
+                    if consumer.find(message):
+                        return consumer
+                return None
             self.deliveries, self._holders = [], Holders(self.consumers)
             self._searched = 0
         return self._holders.find(message, self.deliveries)
@@ -198,241 +255,28 @@ class Channel(Backlog):
                 continue
             late = consumer.overdue(monotonic, room)
             room -= len(late)
-            number = sum(flight.end - flight.first for flight in late)
+            number = sum([flight.count for flight in late])
             for flight in late:
-                size = flight.end - flight.first
-                self._give_back(flight.position, size, flight.attempts, self._end_of_queue())
+                self._give_back(flight, self.end_of_queue(), 0)
             if number:
                 self.timeout_count += number
-                self.landed(consumer, number)
-        self.topic.channel_ready(self)
-        first = min((consumer.next_deadline for consumer in self.consumers), default=NEVER)
+                self.release(consumer, number)
+        self.deliver_soon()
+        first = min([consumer.next_deadline for consumer in self.consumers], default=NEVER)
         if first != NEVER:
-            self.topic.wake_channel(self, first)
+            self.wake_at(first)
 
     def queue_due(self, now: int) -> None:
         """Queue what was deferred until now; of very many, some, and the rest when others had their turn."""
         room = WOKEN_AT_ONCE
-        while room > 0 and self._later and self._later.first.due <= now:
-            later = self._later.pop()
-            self.again.push(later.position, later.number, later.attempts, self._end_of_queue())
+        deferred = self.deferred
+        while room > 0 and deferred and deferred.first.due <= now:
+            due = deferred.pop()
+            self.requeued.push(due.position, due.number, due.attempts, self.end_of_queue())
             room -= 1
-        self.topic.channel_ready(self)
-        if self._later:
-            self._wake_at(self._later.first.due)
-
-    def _wake_at(self, due: int) -> None:
-        self.topic.wake_when_due(self, due)
-
-    # ---- the queue
-
-    def _give_back(self, position: int, number: int, attempts: int, mark: int, due: int = 0) -> None:
-        """What was in flight comes again, unless it has come often enough."""
-        self._requeued(position, number, attempts, due)
-        if self._is_worn_out(attempts):
-            number -= (buried := self._bury_some(position, number, attempts))
-            position += buried
-        if due and number:
-            self._push_deferred(due, position, number, attempts)
-        elif number:
-            self.again.push(position, number, attempts, mark)
-
-    def deliver_rest(self, now: int, monotonic: int) -> None:
-        ready = self.ready
-        available = self.depth
-        round_left = room = 0  # consumers of this round that have not been served, and their room
-        leader: Consumer | None = None
-        idle = runs = 0
-        while ready and available > 0:
-            if runs >= self.max_runs and not round_left:
-                self.topic.channel_ready(self)
-                break
-            runs += 1
-            if not round_left and 1 < (round_left := len(ready)) <= available:
-                room = sum([consumer.free for consumer in ready])
-                leader = next(iter(ready))
-            consumer = next(iter(ready))
-            free = consumer.free
-            del ready[consumer]
-            round_left -= 1
-            if free <= 0:
-                continue
-            want = min(free, available)
-            if ready:
-                # With fewer messages than consumers there is no need to know their room.
-                want = 1 if available <= len(ready) else min(want, -(-available * free // max(room, free)))
-                room -= free
-            try:
-                sent = self._send(consumer, want, now, monotonic)
-            except NotIndexed as error:  # an old file: somebody looks into it, and we come again after that
-                self.offer(consumer)
-                self.topic.index_for(self, error.segment)
-                return
-            except OSError as error:  # nothing is lost, and a second is soon enough
-                self.offer(consumer)
-                self.cannot_read(error, monotonic)
-                return
-            if not sent:
-                # the queue has changed: something was lost, deferred, or passed over
-                self.offer(consumer)
-                before, available = available, self.depth
-                idle = idle + 1 if available >= before else 0
-                if idle > 1000:
-                    logger.error(
-                        "channel %s:%s has a depth of %d and delivers nothing",
-                        self.topic.name,
-                        self.name,
-                        before,
-                    )
-                    return
-                continue
-            if self.unreadable:
-                self.unreadable = False
-                self.topic.works("read", self.name)
-            available -= sent
-            self.offer(consumer)
-        if leader is not None and leader in ready:
-            # Shares are rounded up: who was the first to gain by it is the last the next time.
-            ready[leader] = ready.pop(leader)
-
-    def cannot_read(self, error: OSError, monotonic: int) -> None:
-        """The log cannot be read now."""
-        logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
-        self.unreadable = True
-        self.topic.broken(str(error), "read", self.name)
-        self.topic.wake_channel(self, monotonic + RETRY_NS)
-
-    def not_sent(self, run: Run, attempts: int) -> None:
-        self.again.push(run.position, run.count, attempts, self.cursor.position)
-
-    def _send(self, consumer: Consumer, want: int, now: int, monotonic: int) -> int:
-        """Send one run of at most `want` messages; 0 when only the queue has changed."""
-        if self.again:
-            room = self.again.first.mark - self.cursor.position
-            if room <= 0 or self._fresh <= 0:
-                return self._send_again(consumer, want, monotonic)
-            want = min(want, room)
-        run = self._read(want)
-        if run is None:
-            return 0
-        # the oldest of the run speaks for all of it
-        self.delivery_times.observe(now - run.published, run.count)
-        if consumer.sample_rate:
-            return self._send_sample(consumer, run, monotonic)
-        self.take_off(consumer, run, run.frames, 1, monotonic, run.count == want)
-        return run.count
-
-    def _read(self, want: int) -> Run | None:
-        """The next run that the cursor is to deliver; None when it only moved."""
-        cursor = self.cursor
-        position = cursor.position
-        if self.skipped:
-            position = self.skipped.next_gap(position)
-            cursor.seek(position)
-            self.skipped.drop_below(position)
-            bound = self.skipped.next_start(position)
-            if bound is not None:
-                want = min(want, bound - position)
-        want = min(want, self.topic.pumped - position)
-        if want <= 0:
-            return None
-        self.topic.active = True  # what the cursor has at hand now must be let go some time
-        try:
-            run = cursor.read(want, MAX_RUN_BYTES)
-        except LogDamaged as error:
-            self.topic.leave_out(error)
-            return None
-        except LogCorrupt as error:
-            segment = self.topic.suspect(error)
-            cursor.let_go()
-            if segment is not None:
-                raise NotIndexed(segment) from None
-            self._lose(error)
-            return None
-        if run is None:
-            return None
-        if run.position > position:  # the log has let go of what lies between
-            self.finished(position, run.position)
-        if run.due:
-            for start, end in self.skipped.gaps(run.position, run.position + run.count):
-                self._push_deferred(run.due, start, end - start, 0)
-            return None
-        return run
-
-    def lose(self, start: int, end: int) -> None:
-        """These are not in the log any more: they are finished, but for those that are in flight."""
-        self.cursor.let_go()
-        end = min(end, self.topic.pumped)  # what the topic has not passed on yet, it will not
-        if start >= end:
-            return
-        self.finished(start, end)
-        for queue in (self.again, self._later, self._dying):
-            queue.drop(start, end)
-        if end > self.cursor.position:
-            self.skipped.add(max(start, self.cursor.position), end)
-
-    def _lose(self, error: LogCorrupt) -> None:
-        """Go on behind a piece of log that cannot be read, though every batch of it is whole."""
-        position = self.cursor.position
-        segment = self.topic.log.segment_at(position)
-        following = self.topic.log.segment_after(segment) if segment is not None else None
-        end = following.base if following is not None else self.topic.log.end
-        logger.error(
-            "channel %s:%s lost positions %d to %d: %s", self.topic.name, self.name, position, end, error
-        )
-        self.finished(position, end)
-        self.cursor.seek(end)
-        self.skipped.drop_below(end)
-
-    def _send_again(self, consumer: Consumer, want: int, monotonic: int) -> int:
-        again = self.again.first
-        position, number, attempts = again.position, again.number, again.attempts
-        try:
-            run = self._read_again(position, min(want, number))
-        except LogDamaged as error:
-            self.topic.leave_out(error)
-            return 0
-        except LogCorrupt as error:
-            segment = self.topic.suspect(error)
-            if segment is not None:
-                raise NotIndexed(segment) from None
-            logger.error("channel %s:%s lost message %d: %s", self.topic.name, self.name, position, error)
-            run = None
-        if run is None or run.position != position:
-            # gone from the log: a broken segment, or an ephemeral topic out of memory
-            gone = number if run is None else min(number, run.position - position)
-            self.again.take(gone)
-            self.finished(position, position + gone)
-            return 0
-        self.again.take(run.count)
-        if self._is_worn_out(attempts):
-            self._bury(run, attempts)
-            return 0
-        frames = kernel.with_attempts(run.frames, attempts + 1) if attempts else run.frames
-        self.take_off(consumer, run, frames, attempts + 1, monotonic)
-        return run.count
-
-    def _read_again(self, position: int, want: int) -> Run | None:
-        return Cursor(self.topic.log, position, whatever_due=True).read(want, MAX_RUN_BYTES)
-
-    def _send_sample(self, consumer: Consumer, run: Run, monotonic: int) -> int:
-        """Send about the share of the run that the consumer wants; the rest is finished for the channel."""
-        begin = 0
-        for index, end in enumerate(kernel.frame_ends(run.frames)):
-            position = run.position + index
-            if random.randrange(100) > consumer.sample_rate:
-                self.finished(position, position + 1)
-            else:
-                one = Run(position, 1, run.first_id + index, b"")
-                self.take_off(consumer, one, run.frames[begin:end], 1, monotonic)
-            begin = end
-        return run.count
-
-    def drop_excess(self) -> None:
-        """What does not fit into the memory of an ephemeral queue is dropped: the newest, as in NSQ."""
-        excess = self._fresh - self.topic.options.mem_queue_size
-        if excess > 0:
-            self.pass_over(self.topic.pumped - excess, self.topic.pumped)
+        self.deliver_soon()
+        if deferred:
+            self.wake_when_due(deferred.first.due)
 
     # ---- what operators do
 
@@ -441,33 +285,45 @@ class Channel(Backlog):
 
     def unpause(self) -> None:
         self.paused = False
-        self.topic.channel_ready(self)
+        self.deliver_soon()
 
     def empty(self) -> None:
         """Drop everything: queued, in flight, deferred."""
-        self._begin_at(max(self.topic.pumped, self.cursor.position))
+        low, end = self.low(), max(self.topic.pumped, self.cursor.position)
+        self._begin_at(end)
+        self._note_emptied(low, end)
 
     def seek(self, position: int) -> None:
+        """Move to another position. A reader of the log that commits to the channel is told of it."""
+        self.begin_at(position)
+        self._count_moves(self.moves + 1)
+
+    def _count_moves(self, moves: int) -> None:
+        self.moves = moves
+        if self.journal is not None:
+            self.journal.moves(self.number, moves)
+            self.topic.journaled()
+
+    def begin_at(self, position: int) -> None:
         """Finish everything before `position`, and deliver everything from there on, as for the first time.
 
-        What is in flight is so no more. What was published to be delivered later still waits for its time.
+        What is in flight is forgotten. What was published to be delivered later still waits for its time.
         """
-        self._later.drop(0, position)
-        waiting = [each for each in self._later if not each.attempts]
+        self.deferred.drop(0, position)
+        waiting = [each for each in self.deferred if not each.attempts]
         self._begin_at(position)
         for start, end in self.topic.log.gaps(position):
             self.pass_over(start, min(end, self.topic.pumped))
         for each in waiting:
             self.skipped.add(each.position, each.position + each.number)
-            self._requeued(each.position, each.number, 0, each.due)
-            self._push_deferred(each.due, each.position, each.number, 0)
-        self.topic.channel_ready(self)
+            self.defer(each.position, each.number, 0, each.due)
+        self.deliver_soon()
 
     def _begin_at(self, position: int) -> None:
         self.topic.moved()
         self.skipped = Ranges()
-        for queue in (self.again, self._later, self._dying):
-            queue.clear()
+        self.emptied = Ranges()
+        self.forget_waiting()
         self.in_flight_count = 0
         self.cursor.seek(position)
         for consumer in self.consumers:
@@ -478,84 +334,110 @@ class Channel(Backlog):
             self.journal.move(self.number, position)
             self.topic.journaled()
 
-    def commit(self, position: int) -> None:
-        """Finish everything before `position`, whoever has it. Never goes back."""
+    def pass_emptied(self, start: int, end: int) -> None:
+        """Drop [start, end), which the topic has not passed on and an operator has emptied."""
+        self.pass_over(start, end)
+        self._note_emptied(start, end)
+
+    def _note_emptied(self, start: int, end: int) -> None:
+        """Have a reader of the log told that an operator has emptied [start, end).
+
+        Consumers need not be told: they get nothing but what is left.
+        """
+        if start < end and not self.consumers:
+            self.emptied.drop_below(self.topic.log.first)
+            self.emptied.add(start, end)
+            if self.journal is not None:
+                self.journal.emptied(self.number, start, end)
+                self.topic.journaled()
+
+    def commit(self, position: int, moves: int | None = None) -> bool:
+        """Finish everything before `position`, whoever has it. Never goes back.
+
+        A reader that says how many `moves` it knows has no effect once an operator has moved the channel
+        again: then the reader must follow, and False is returned.
+        """
+        if moves is not None and moves < self.moves:
+            return False
+        if moves is not None and moves > self.moves:  # the channel was deleted, or its journal lost
+            self._count_moves(moves)
         low = self.low()
         if low < position:
             self.discard(low, position)
+        self.emptied.drop_below(position)
+        return True
+
+    # ---- who reads it
+
+    def read_for(self, duration: int) -> None:
+        """A reader is there, and stays so many ns unless it says otherwise."""
+        readership, topic = self.readership, self.topic
+        if readership.is_saved:
+            readership.is_saved = False
+            topic.metadata_changed(self.ephemeral)
+        if readership.is_let_go:
+            readership.is_let_go = False
+            logger.info("channel %s:%s is read again, and the log is kept for it", topic.name, self.name)
+        readership.read(topic.monotonic() + duration)
+
+    @property
+    def idle(self) -> int:
+        """For how many ns nobody has read the channel; 0 while it is read."""
+        return 0 if self.consumers else self.readership.idle(self.topic.monotonic())
+
+    @property
+    def hold_timeout(self) -> int:
+        """For how many ns the log is kept for the channel while nobody reads it; 0 for ever.
+
+        --channel-hold-timeout does not count for dead letters: nobody reads those until they are redelivered.
+        """
+        if self.readership.hold_timeout is not None:
+            return self.readership.hold_timeout
+        if self.topic.keeps_dead_letters:
+            return 0
+        return round(self.topic.options.channel_hold_timeout * 1e9)
+
+    @property
+    def holds_log(self) -> bool:
+        """Whether the log is kept for the channel: it is read, or was read lately enough."""
+        if self.consumers:
+            return True
+        return not self.readership.has_expired(self.hold_timeout, self.topic.monotonic())
+
+    def let_go(self) -> None:
+        """Give up what the log has no longer, after it was not kept for this channel."""
+        first, start = self.topic.log.first, self.low()
+        if start < first:
+            logger.warning(
+                "channel %s:%s: positions %d to %d are deleted unread, since nobody reads the channel",
+                self.topic.name,
+                self.name,
+                start,
+                first,
+            )
+            self.lose(start, first)
 
     def discard(self, start: int, end: int) -> None:
         """Finish [start, end), whoever has it."""
         self.finished(start, end)
-        for queue in (self.again, self._later, self._dying):
-            queue.drop(start, end)
+        self.drop_waiting(start, end)
         for consumer in self.consumers:
             number = consumer.drop(start, end)
             if number:
-                self.landed(consumer, number)
+                self.release(consumer, number)
         cursor = self.cursor
         if end > cursor.position:
             self.skipped.add(max(start, cursor.position), end)
             cursor.seek(self.skipped.next_gap(cursor.position))
             self.skipped.drop_below(cursor.position)
 
-    # ---- dead letters
-
-    @property
-    def attempts_limit(self) -> int:
-        """How often a message is delivered before it becomes a dead letter; 0 for no limit."""
-        if self.topic.keeps_dead_letters:
-            return 0
-        return self.topic.options.max_attempts if self.max_attempts is None else self.max_attempts
-
-    def _is_worn_out(self, attempts: int) -> bool:
-        return 0 < self.attempts_limit <= attempts
-
-    def _bury_some(self, position: int, number: int, attempts: int) -> int:
-        """Send these to the dead letters, as far as they can be read now; returns how many."""
-        done = 0
-        while done < number:
-            try:
-                run = self._read_again(position + done, number - done)
-            except (LogCorrupt, NotIndexed, OSError):
-                break  # their next delivery sees to that
-            if run is None or run.position != position + done:
-                break
-            self._bury(run, attempts)
-            done += run.count
-        return done
-
-    def _bury(self, run: Run, attempts: int) -> None:
-        self._dying.push(run.position, run.count, attempts, 0)
-        self.topic.bury(self, run, attempts)
-
-    def buried(self, position: int, number: int) -> None:
-        """These are among the dead letters, and on the disk there."""
-        if self._leave_dying(position, number):
-            self.finished(position, position + number)
-            self.dead_count += number
-
-    def not_buried(self, position: int, number: int, attempts: int, now: int) -> None:
-        """That failed: they wait a little, and it is tried again."""
-        if self._leave_dying(position, number):
-            due = now + RETRY_NS
-            self._requeued(position, number, attempts, due)
-            self._push_deferred(due, position, number, attempts)
-
-    def _leave_dying(self, position: int, number: int) -> bool:
-        """False if they have been moved or dropped in the meantime."""
-        before = self._dying.count
-        self._dying.drop(position, position + number)
-        return self._dying.count < before and not self.exiting
-
     def exit(self) -> None:
         """The channel is deleted, with all that it owes: its consumers are disconnected."""
         self.exiting = True
         self.deliveries = self._holders = None
         self.topic.forget_channel(self)
-        self.topic.works("read", self.name)
-        for queue in (self.again, self._later, self._dying):
-            queue.clear()
+        self.topic.health.works("read", self.name)
+        self.forget_waiting()
         for consumer in list(self.consumers):
             self._detach(consumer)  # first: what it has in flight is deleted, not given back
             consumer.connection.abort()

@@ -1,11 +1,11 @@
-"""Dead letters: messages that were delivered as often as they may be, and where they go.
+"""Dead letters: the messages whose last allowed attempt has failed.
 
-Those of a channel go to a topic of their own, `<topic>.<channel>.dead`, and wait there on the channel
-`redeliver` until they are sent back, consumed or emptied away. A dead letter is a line of JSON that tells its
-history, a line feed, and the body as it was.
+The dead letters of a channel go to a topic of their own, `<topic>.<channel>.dead`. They wait there on the
+channel `redeliver` until an operator sends them back, a consumer takes them or the channel is emptied. A dead
+letter is a line of JSON that tells its history, a line feed, and the body as it was.
 
-Nothing is lost on the way: the letter is on the disk before the message is finished where it came from, and
-the other way round when it is sent back. A crash in between leaves it in both places.
+Nothing is lost on the way. The letter is on the disk before its channel finishes the message. When a letter
+is sent back, the message is on the disk before the letter is finished. A crash in between leaves both.
 """
 
 from __future__ import annotations
@@ -14,47 +14,25 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from nsquark import kernel
 from nsquark.errors import LogDamaged
 from nsquark.log import LogReader, Ranges, Run, Stored, read_messages
-from nsquark.names import EPHEMERAL, is_ephemeral
+from nsquark.names import DEAD_LETTER_CHANNEL as CHANNEL
+from nsquark.names import dead_topic
+
+from .services import Services
 
 if TYPE_CHECKING:
     from .channel import Channel
-    from .services import Services
     from .topic import Topic
 
 logger = logging.getLogger(__name__)
 
-SUFFIX = ".dead"
-CHANNEL = "redeliver"
-MAX_NAME = 64
-HASH_LENGTH = 10
 STEP = 500  # letters that are sent back together
 STEP_BYTES = 4 << 20
-
-
-def dead_topic(topic: str, channel: str) -> str:
-    """Where the dead letters of a channel go.
-
-    What comes of something ephemeral is ephemeral. A name that would be too long is cut, and told apart from
-    others by a hash of the whole.
-    """
-    suffix = SUFFIX + (EPHEMERAL if is_ephemeral(topic) or is_ephemeral(channel) else "")
-    whole = f"{topic.removesuffix(EPHEMERAL)}.{channel.removesuffix(EPHEMERAL)}"
-    if len(whole) + len(suffix) <= MAX_NAME:
-        return whole + suffix
-    digest = sha256(f"{topic}\n{channel}".encode()).hexdigest()[:HASH_LENGTH]
-    return f"{whole[: MAX_NAME - len(suffix) - HASH_LENGTH - 1]}.{digest}{suffix}"
-
-
-def is_dead_topic(topic: str) -> bool:
-    """Whether this is where dead letters go. What dies there stays there."""
-    return topic.removesuffix(EPHEMERAL).endswith(SUFFIX)
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,7 +60,7 @@ class Letter:
 
 
 def parse_letter(message: kernel.Buffer) -> Letter | None:
-    """The dead letter that is in a message, or None if there is none: anybody may publish anywhere."""
+    """The dead letter in a message, or None: any client may publish to any topic."""
     line, found, body = bytes(message).partition(b"\n")
     try:
         history: dict[str, Any] = json.loads(line) if found else {}
@@ -101,7 +79,7 @@ def parse_letter(message: kernel.Buffer) -> Letter | None:
 
 
 class OnDisk:
-    """A receipt that waits for the fsync too, whatever --sync-every says."""
+    """A receipt that also waits for the fsync, whatever --sync-every says."""
 
     def __init__(self, services: Services, topic: Topic, done: Callable[[str | None], None]) -> None:
         self._services = services
@@ -131,15 +109,15 @@ class DeadLetters:
         self._under_way: set[str] = set()
 
     def bury(self, channel: Channel, run: Run, attempts: int) -> None:
-        """Store these messages among the dead letters; the channel is told when they are there, or not."""
+        """Store these messages as dead letters, and tell the channel whether that worked."""
         services = self._services
         clock = services.turn.clock
 
         def done(reason: str | None) -> None:
             if reason is None:
-                channel.buried(run.position, run.count)
+                channel.dead_lettering.arrived(run.position, run.count)
             else:
-                channel.not_buried(run.position, run.count, attempts, clock())
+                channel.dead_lettering.failed(run.position, run.count, attempts, clock())
 
         letters = self._letters(channel, run, attempts, clock())
         try:
@@ -185,10 +163,13 @@ class DeadLetters:
 
     # ---- the way back
 
-    async def redeliver(self, channel: Channel, limit: int) -> Redelivered | None:
-        """Publish the dead letters of a channel again, for it alone: those there are now, `limit` at most.
+    async def redeliver(
+        self, channel: Channel, limit: int, chosen: str | int | None = None
+    ) -> Redelivered | None:
+        """Publish the present dead letters of a channel again, for this channel alone, `limit` at most.
 
-        None if that is being done already. Raises LogCorrupt or OSError when they cannot be read.
+        `chosen` is the id or the position of the only letter to send back, as the letter's history has them.
+        None if letters are being sent back already. Raises LogCorrupt or OSError when they cannot be read.
         """
         name = dead_topic(channel.topic.name, channel.name)
         dead = self._services.topics.get(name)
@@ -199,17 +180,22 @@ class DeadLetters:
             return None
         self._under_way.add(name)
         try:
-            return await self._redeliver(source, channel, limit)
+            return await self._redeliver(source, channel, limit, chosen)
         finally:
             self._under_way.discard(name)
 
-    async def _redeliver(self, source: Channel, channel: Channel, limit: int) -> Redelivered:
+    async def _redeliver(
+        self, source: Channel, channel: Channel, limit: int, chosen: str | int | None
+    ) -> Redelivered:
         result = Redelivered()
         source.topic.commit()
         end = source.topic.log.end
         seen = Ranges()
+        if chosen is not None:
+            limit = min(limit, 1)
         while result.redelivered < limit and result.failed is None:
-            wanted = _next_range(source, end, seen, min(STEP, limit - result.redelivered))
+            most = STEP if chosen is not None else min(STEP, limit - result.redelivered)
+            wanted = _next_range(source, end, seen, most)
             if wanted is None:
                 break
             letters = await self._read(source.topic, *wanted)
@@ -218,13 +204,16 @@ class DeadLetters:
                 break
             seen.add(wanted[0], wanted[0] + max(1, len(letters)))
             mine = [
-                (position, letter.body)
+                (position, letter)
                 for position, letter in letters
                 if letter is not None and (letter.topic, letter.channel) == (channel.topic.name, channel.name)
             ]
-            result.skipped += len(letters) - len(mine)
+            if chosen is None:
+                result.skipped += len(letters) - len(mine)
+            else:  # only the first: a crash may have left the letter twice
+                mine = [each for each in mine if chosen in (each[1].id, each[1].position)][:1]
             if mine:
-                result.failed = await self._send_back(channel, [body for _, body in mine])
+                result.failed = await self._send_back(channel, [letter.body for _, letter in mine])
             if mine and result.failed is None:
                 result.redelivered += len(mine)
                 gone = Ranges()
@@ -235,7 +224,7 @@ class DeadLetters:
         return result
 
     async def _read(self, topic: Topic, start: int, stop: int) -> list[tuple[int, Letter | None]]:
-        """The messages of this range, or the first few of them."""
+        """The messages of this range, or the first few of them if they are large."""
         while True:
             reader = LogReader(topic.log, start, stop, STEP_BYTES)
 
@@ -245,10 +234,10 @@ class DeadLetters:
             try:
                 return await self._services.reads.run(work)
             except LogDamaged as error:
-                topic.leave_out(error)
+                topic.health.leave_out(error)
 
     async def _send_back(self, channel: Channel, bodies: Sequence[kernel.Buffer]) -> str | None:
-        """Publish for the channel alone; returns, once that is on the disk, what went wrong."""
+        """Publish for the channel alone and wait for the disk. Returns the reason of a failure."""
         topic = channel.topic
         stored = self._services.loop.create_future()
 
@@ -262,8 +251,8 @@ class DeadLetters:
 
 
 def _next_range(source: Channel, end: int, seen: Ranges, most: int) -> tuple[int, int] | None:
-    """Positions that wait on this channel, lie before `end` and have not been seen, and follow each other."""
-    waiting = ((position, position + number) for position, number, _ in source.requeued())
+    """The next run of positions that wait on this channel before `end` and are not in `seen`."""
+    waiting = ((entry.position, entry.position + entry.number) for entry in source.requeued)
     for start, stop in chain(waiting, source.fresh()):
         start = seen.next_gap(start)
         stop = min(stop, end, start + most, seen.next_start(start) or end)

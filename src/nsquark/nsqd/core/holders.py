@@ -1,7 +1,8 @@
 """Which consumer of a channel has a message in flight.
 
-That is asked when a client answers a message that it does not have. A client may send very many of
-those, and a channel may have very many consumers, so not all of them are searched each time.
+The channel asks this when a client answers a message that the client does not have. A client may send very
+many such answers, and a channel may have very many consumers, so the channel does not search all consumers
+each time.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ MANY = 1000
 
 
 class Holders:
-    """To whom every id was delivered last. Whether it is still in flight there is the consumer's to say."""
+    """The consumer that got each id last. The consumer itself knows whether the id is still in flight."""
 
     __slots__ = ("_added", "_built", "_spans")
 
     def __init__(self, consumers: Iterable[Consumer]) -> None:
-        """Everything that is in flight now. Later deliveries are given to `find`."""
+        """Take over everything that is in flight now. Later deliveries are given to `find`."""
         self._spans: Any = SortedDict(
             (flight.first, (flight.end, consumer)) for consumer in consumers for flight in consumer.flights
         )
@@ -35,7 +36,7 @@ class Holders:
         return self._added > MANY + self._built
 
     def find(self, message: int, deliveries: list[tuple[int, int, Consumer]]) -> Consumer | None:
-        """The consumer that has this id in flight; takes over the deliveries since the last time."""
+        """Take over the deliveries since the last call; return the consumer that has this id in flight."""
         for first, end, consumer in deliveries:
             self._deliver(first, end, consumer)
         self._added += len(deliveries)
@@ -48,7 +49,7 @@ class Holders:
         return found
 
     def _deliver(self, first: int, end: int, consumer: Consumer) -> None:
-        """The ids [first, end) are the consumer's, whoever had some of them before."""
+        """Note that the ids [first, end) went to `consumer`, also those that another consumer had before."""
         spans = self._spans
         before = next(spans.irange(None, first, reverse=True), None)
         starts = [*spans.irange(first, end, inclusive=(False, False))]

@@ -1,8 +1,9 @@
-"""What a channel owes besides the log in order: messages to be delivered again, and deferred ones.
+"""What a channel owes besides the log in order: requeued messages and deferred messages.
 
-Both are kept as ranges of positions with the attempts so far. Each queue has two orders: the one in which its
-messages come, and that of their positions. The second tells the lowest position without a walk, and finds
-what lies in a range, so that dropping costs by what is dropped and not by what is kept.
+Both queues hold ranges of positions with the attempts so far. Each queue keeps two orders: the order in
+which its messages are delivered, and the order of their positions. The second order gives the lowest position
+without a walk, and finds the ranges that overlap a given one. So the cost of a drop depends on what is
+dropped, and not on what is kept.
 
 The ranges of a queue do not overlap: a channel has every message in one place only.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -21,24 +21,28 @@ from sortedcontainers import SortedKeyList, SortedList
 MANY_DROPPED = 1000
 
 
-@dataclass(slots=True, eq=False)
-class Again:
-    """Messages to be delivered again, when the cursor has reached `mark`: their place in the queue."""
+class RequeuedRange:
+    """Messages to be delivered again when the cursor has reached `mark`: that is their place in the queue."""
 
-    position: int
-    number: int  # 0 when all of them were dropped
-    attempts: int
-    mark: int
-    rest: Again | None = None  # what is left behind a dropped gap: it has the same place in the queue
+    __slots__ = ("attempts", "mark", "number", "position", "rest")
+
+    def __init__(
+        self, position: int, number: int, attempts: int, mark: int, rest: RequeuedRange | None = None
+    ) -> None:
+        self.position = position
+        self.number = number  # 0 when all of them were dropped
+        self.attempts = attempts
+        self.mark = mark
+        self.rest = rest  # what is left behind a dropped gap: it has the same place in the queue
 
 
-class AgainQueue:
-    """First in, first out."""
+class RequeuedQueue:
+    """Requeued messages, first in, first out."""
 
     __slots__ = ("_by_position", "_dropped", "_entries", "count")
 
     def __init__(self) -> None:
-        self._entries: deque[Again] = deque()  # the first of them is not dropped
+        self._entries: deque[RequeuedRange] = deque()  # the first of them is not dropped
         self._by_position: Any = SortedKeyList(key=attrgetter("position"))
         self._dropped = 0  # entries that were dropped and are still in the queue
         self.count = 0  # messages
@@ -46,16 +50,16 @@ class AgainQueue:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def __iter__(self) -> Iterator[Again]:
+    def __iter__(self) -> Iterator[RequeuedRange]:
         for first in self._entries:
-            entry: Again | None = first
+            entry: RequeuedRange | None = first
             while entry is not None:
                 if entry.number:
                     yield entry
                 entry = entry.rest
 
     @property
-    def first(self) -> Again:
+    def first(self) -> RequeuedRange:
         return self._entries[0]
 
     @property
@@ -63,21 +67,21 @@ class AgainQueue:
         """The lowest position in the queue."""
         return self._by_position[0].position if self._by_position else None
 
-    def by_position(self) -> Iterator[Again]:
+    def by_position(self) -> Iterator[RequeuedRange]:
         return iter(self._by_position)
 
-    def from_position(self, position: int, most: int) -> list[Again]:
+    def from_position(self, position: int, most: int) -> list[RequeuedRange]:
         """At most `most` of the entries that begin with this position or a higher one, in that order."""
         return list(islice(self._by_position.irange_key(position), most))
 
     def push(self, position: int, number: int, attempts: int, mark: int) -> None:
-        entry = Again(position, number, attempts, mark)
+        entry = RequeuedRange(position, number, attempts, mark)
         self._entries.append(entry)
         self._by_position.add(entry)
         self.count += number
 
     def take(self, number: int) -> None:
-        """The first `number` messages of the first entry are gone."""
+        """Forget the first `number` messages of the first entry."""
         entry = self._entries[0]
         self.count -= number
         if number == entry.number:
@@ -87,16 +91,17 @@ class AgainQueue:
             self._shrink(entry, entry.position + number, entry.position + entry.number)
 
     def drop(self, start: int, end: int) -> None:
-        """Away with the positions [start, end)."""
+        """Forget the positions [start, end)."""
         for entry in _overlapping(self._by_position, start, end):
             pieces = _without(entry.position, entry.position + entry.number, start, end)
             self.count -= entry.number - sum(last - first for first, last in pieces)
             if len(pieces) == 2:
                 first, last = pieces[1]
-                entry.rest = Again(first, last - first, entry.attempts, entry.mark, entry.rest)
+                entry.rest = RequeuedRange(first, last - first, entry.attempts, entry.mark, entry.rest)
                 self._by_position.add(entry.rest)
             if pieces:
-                self._shrink(entry, *pieces[0])
+                first, last = pieces[0]
+                self._shrink(entry, first, last)
             else:
                 entry.number = 0
                 self._by_position.remove(entry)
@@ -110,17 +115,18 @@ class AgainQueue:
                 entry.rest = None
             self._dropped = 0
 
-    def _shrink(self, entry: Again, first: int, last: int) -> None:
-        self._by_position.remove(entry)  # what was taken of it may be queued again, and comes before it then
+    def _shrink(self, entry: RequeuedRange, first: int, last: int) -> None:
+        # Its messages that were taken may be queued again meanwhile, with lower positions: sort it in anew.
+        self._by_position.remove(entry)
         entry.position, entry.number = first, last - first
         self._by_position.add(entry)
 
     def _leave_first(self) -> None:
         entries = self._entries
         while True:
-            rest = entries[0].rest
-            if rest is not None:
-                entries[0] = rest
+            first = entries[0]
+            if first.rest is not None:
+                entries[0] = first.rest
             else:
                 entries.popleft()
             if not entries or entries[0].number:
@@ -133,8 +139,8 @@ class AgainQueue:
         self._dropped = self.count = 0
 
 
-class Later(NamedTuple):
-    """Messages that wait for a time."""
+class DeferredRange(NamedTuple):
+    """Messages that wait for their time, `due`."""
 
     due: int
     position: int
@@ -142,8 +148,8 @@ class Later(NamedTuple):
     attempts: int
 
 
-class LaterQueue:
-    """By due time."""
+class DeferredQueue:
+    """Deferred messages, by due time."""
 
     __slots__ = ("_by_due", "_by_position", "count")
 
@@ -155,12 +161,12 @@ class LaterQueue:
     def __bool__(self) -> bool:
         return bool(self._by_due)
 
-    def __iter__(self) -> Iterator[Later]:
+    def __iter__(self) -> Iterator[DeferredRange]:
         return iter(self._by_due)
 
     @property
-    def first(self) -> Later:
-        entry: Later = self._by_due[0]
+    def first(self) -> DeferredRange:
+        entry: DeferredRange = self._by_due[0]
         return entry
 
     @property
@@ -168,27 +174,27 @@ class LaterQueue:
         """The lowest position in the queue."""
         return self._by_position[0].position if self._by_position else None
 
-    def by_position(self) -> Iterator[Later]:
+    def by_position(self) -> Iterator[DeferredRange]:
         return iter(self._by_position)
 
-    def from_position(self, position: int, most: int) -> list[Later]:
+    def from_position(self, position: int, most: int) -> list[DeferredRange]:
         """At most `most` of the entries that begin with this position or a higher one, in that order."""
         return list(islice(self._by_position.irange_key(position), most))
 
     def push(self, due: int, position: int, number: int, attempts: int) -> None:
-        entry = Later(due, position, number, attempts)
+        entry = DeferredRange(due, position, number, attempts)
         self._by_due.add(entry)
         self._by_position.add(entry)
         self.count += number
 
-    def pop(self) -> Later:
-        entry: Later = self._by_due.pop(0)
+    def pop(self) -> DeferredRange:
+        entry: DeferredRange = self._by_due.pop(0)
         self._by_position.remove(entry)
         self.count -= entry.number
         return entry
 
     def drop(self, start: int, end: int) -> None:
-        """Away with the positions [start, end)."""
+        """Forget the positions [start, end)."""
         for entry in _overlapping(self._by_position, start, end):
             self._by_due.remove(entry)
             self._by_position.remove(entry)
@@ -203,7 +209,7 @@ class LaterQueue:
 
 
 def _overlapping(by_position: Any, start: int, end: int) -> list[Any]:
-    """The entries that have a position of [start, end), and what else begins there."""
+    """The entries that have a position of [start, end)."""
     if start >= end or not by_position:
         return []
     found = list(by_position.irange_key(start, end, inclusive=(True, False)))

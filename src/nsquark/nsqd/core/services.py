@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from nsquark.nsqd.options import Options
 from nsquark.nsqd.stats.health import WRITE, Thing
+from nsquark.nsqd.storage.disk_reads import DiskReads
+from nsquark.nsqd.storage.node import Node
+from nsquark.nsqd.storage.syncer import Syncer
+
+from .timers import Timers
+from .turn import Turn
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from nsquark.nsqd.options import Options
-    from nsquark.nsqd.storage.disk_reads import DiskReads
-    from nsquark.nsqd.storage.node import Node
-    from nsquark.nsqd.storage.syncer import Syncer
-
     from .dead_letters import DeadLetters
-    from .timers import Timers
     from .topic import Topic
-    from .turn import Turn
 
 
 class Services(Protocol):

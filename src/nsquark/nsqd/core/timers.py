@@ -24,7 +24,7 @@ class Timed(Protocol):
 
 NEVER = 1 << 63
 LONGEST = 86400.0  # seconds that the event loop is asked to wait: some cannot count the years of an int64
-SLICE_NS = 1_000_000  # of waking those whose time has come, before anybody else has a turn
+SLICE_NS = 1_000_000  # how long due timers may run before other work has a turn
 
 logger = logging.getLogger(__name__)
 

@@ -15,18 +15,34 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from nsquark.kernel import Receipt, settle_all
-
-if TYPE_CHECKING:
-    from .channel import Channel
-    from .topic import Topic
+from .answers import Receipt, settle_all
 
 logger = logging.getLogger(__name__)
 
 DELIVERY_NS = 1_500_000
 FEW_CHANNELS = 16  # all of them deliver, however long it takes
+
+
+class Topic(Protocol):
+    """A topic as the turn knows it."""
+
+    @property
+    def name(self) -> str: ...
+    def commit(self) -> None: ...
+    def pump(self) -> None: ...
+    def flush_journal(self) -> None: ...
+
+
+class Channel(Protocol):
+    """A channel as the turn knows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic(self) -> Topic: ...
+    def deliver(self, now: int, monotonic: int) -> None: ...
 
 
 class Turn:

@@ -1,4 +1,4 @@
-"""What a URL says to a handler: topics, channels, numbers, places in a log. Wrong ones raise HttpError."""
+"""The arguments in a URL: topics, channels, numbers, places in a log. Wrong ones raise HttpError."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 
 MAX_POSITION = (1 << 63) - 1
-
-
-def argument(request: Request, name: str) -> str:
-    """A parameter that must be given, though it may be empty."""
-    value = request.query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
+MAX_MOVES = (1 << 31) - 1  # the journal has room for as many again
 
 
 def find_topic(broker: Broker, request: Request) -> Topic:
     """The topic named in the query, which must be there."""
-    topic = broker.topics.get(argument(request, "topic"))
+    topic = broker.topics.get(request.parameter("topic"))
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
     return topic
@@ -36,9 +29,9 @@ def find_topic(broker: Broker, request: Request) -> Topic:
 
 def topic_and_channel_name(broker: Broker, request: Request) -> tuple[Topic, str]:
     """The topic, which must be there, and a channel's name, which must be possible."""
-    if not is_valid_name(argument(request, "topic")):
+    if not is_valid_name(request.parameter("topic")):
         raise HttpError(400, "INVALID_ARG_TOPIC")
-    channel = argument(request, "channel")
+    channel = request.parameter("channel")
     if not is_valid_name(channel):
         raise HttpError(400, "INVALID_ARG_CHANNEL")
     return find_topic(broker, request), channel
@@ -64,20 +57,26 @@ def parse_number(text: str, name: str, most: int = MAX_POSITION) -> int:
     return int(text)
 
 
+def parse_moves(request: Request) -> int | None:
+    """How many moves of a channel the client knows, if it says so."""
+    text = request.query.get("moves")
+    return None if text is None else parse_number(text, "moves", MAX_MOVES)
+
+
 def is_ours(topic: Topic, request: Request) -> None:
-    """Refuse a request that means another log of this name: a position there is none here."""
+    """Refuse a request that means an earlier log of this name: its positions mean nothing in this one."""
     epoch = request.query.get("epoch")
     if epoch is not None and epoch != f"{topic.epoch:016x}":
         raise HttpError(409, "EPOCH_CHANGED", bounds(topic))
 
 
 def bounds(topic: Topic) -> dict[str, object]:
-    """Which log this is and where it begins and ends."""
+    """The epoch of the log, and where it begins and ends."""
     return {"epoch": f"{topic.epoch:016x}", "first": topic.log.first, "next": topic.log.end}
 
 
 def check_position(topic: Topic, position: int) -> None:
-    """Refuse a position that is not there any more, or not yet."""
+    """Refuse a position that the log has no longer, or does not have yet."""
     if position < topic.log.first:
         raise HttpError(410, "POSITION_GONE", {"position": position, **bounds(topic)})
     if position > topic.log.end:
@@ -85,7 +84,7 @@ def check_position(topic: Topic, position: int) -> None:
 
 
 class Place(NamedTuple):
-    """A place in a log as somebody names it: `position`, or else the first message at or after `time`."""
+    """A place in a log as a client names it: `position`, or else the first message at or after `time`."""
 
     position: int | None = None
     time: int = 0  # ns since the epoch
@@ -107,7 +106,7 @@ def parse_place(request: Request, name: str) -> Place | None:
     if text.isascii() and text.isdigit():
         return Place(parse_number(text, name))
     try:
-        # the plus of an offset is a space to whoever forgot to escape it
+        # a client that does not escape the plus of an offset sends a space
         time = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
         return Place(time=_nanoseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC)))
     except (ValueError, OverflowError):
@@ -132,13 +131,13 @@ async def resolve(broker: Broker, topic: Topic, place: Place) -> int:
 
 
 async def position_at(broker: Broker, topic: Topic, time: int) -> int:
-    """Where the first message at or after a time (ns since the epoch) is. Looks into files, in a thread."""
+    """The position of the first message at or after a time (ns since the epoch). Reads files in a thread."""
     while True:
         search = TimeSearch(topic.log)
         try:
             position = await broker.reads.run(lambda search=search: search.position_at(time))  # type: ignore[misc]
         except LogDamaged as error:
-            topic.leave_out(error)
+            topic.health.leave_out(error)
         except (LogCorrupt, OSError) as error:
             raise cannot_read(topic, error) from None
         else:
@@ -149,18 +148,18 @@ async def position_at(broker: Broker, topic: Topic, time: int) -> int:
 
 
 def cannot_read(topic: Topic, error: Exception) -> HttpError:
-    """The log of a topic does not read: the health of the process says so, and so does the answer."""
+    """The answer when the log of a topic cannot be read. The health of the process tells it too."""
     if isinstance(error, LogCorrupt):
-        topic.suspect(error)
+        topic.health.suspect(error)
     elif isinstance(error, UnknownVersion):
-        topic.broken(str(error), "segment", error.path)
+        topic.health.broken(str(error), "segment", error.path)
     else:
-        topic.broken(str(error))
+        topic.health.broken(str(error))
     return HttpError(500, "LOG_UNREADABLE")
 
 
 def not_stored(reason: str) -> HttpError:
-    """The disk has refused. NSQ says EXITING whatever the reason; that the disk is full is worth knowing."""
+    """The answer when the disk has refused. NSQ says EXITING for any reason; nsquark gives the reason."""
     return HttpError(503, "NOT_STORED", {"reason": reason})
 
 
@@ -177,9 +176,9 @@ def storing() -> Iterator[None]:
 def journaling(topic: Topic) -> Iterator[None]:
     """Do nothing in here if the journal cannot be written, and have it in the journal before it is answered.
 
-    Where the disk becomes full just then, it is done and answered 503: then it may be repeated.
+    If the disk becomes full meanwhile, the request is done but answered 503. The client may repeat it.
     """
     with storing():
-        topic.check_journal()
+        topic.journaling.check(topic.pumped)
         yield
-        topic.store_journal()
+        topic.journaling.store()

@@ -1,4 +1,4 @@
-"""`/config/<opt>`: what nsqd runs with, and the two options that can be changed while it runs."""
+"""`/config/<opt>`: the options of nsqd, two of which can be changed while it runs."""
 
 from __future__ import annotations
 

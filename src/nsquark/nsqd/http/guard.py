@@ -1,8 +1,8 @@
-"""Who may use the HTTP API: nobody without TLS (`--tls-required`), nobody without a secret (`--http-auth`).
+"""Access to the HTTP API: only with TLS (`--tls-required`), only with a secret (`--http-auth`).
 
-In NSQ whoever reaches the HTTP port may do anything, with or without an auth server. With `--http-auth` a
-request brings the secret of an AUTH as `Authorization: Bearer <secret>`, and what the auth servers answer
-counts as for a TCP client. What it must allow is the route's `access`:
+In NSQ every client that reaches the HTTP port may do anything, with or without an auth server. With
+`--http-auth` a request brings the secret of an AUTH as `Authorization: Bearer <secret>`, and the answer of
+the auth servers counts as for a TCP client. The route's `access` says what the answer must allow:
 
 | `access` | needs |
 |---|---|
@@ -10,6 +10,8 @@ counts as for a TCP client. What it must allow is the route's `access`:
 | `known` | a secret with any authorization |
 | `publish` | `publish` on the topic |
 | `subscribe` | `subscribe` on the topic and the channel; without a channel, on one without a name |
+| `read` | the same; the name of the channel may also come as `through`, and then it need not exist |
+| `subscribe or everything` | as `subscribe` if a topic is named, otherwise as below |
 | anything else | an entry that allows everything on every topic and channel |
 """
 
@@ -41,23 +43,24 @@ if TYPE_CHECKING:
     from nsquark.nsqd.protocol.auth_servers import AuthServers, Credentials
 
 ANYBODY, KNOWN = "anybody", "known"
+READ, SUBSCRIBE_OR_EVERYTHING = "read", "subscribe or everything"
 MAX_REMEMBERED = 4096
 REFUSED_FOR = 1.0  # seconds in which the same secret is not asked for again
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
 
 def tls_required(https_port: int) -> Router:
-    """What the plain listener serves where TLS is required: one answer to everything, laid out as NSQ's."""
+    """The router of the plain listener where TLS is required: it answers every request alike, as NSQ does."""
     body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
     return OneAnswer(v1_body(body.encode(), JSON_TYPE, 403))
 
 
 class HttpGuard:
-    """Wraps the handlers of a router. Remembers answers for their ttl, by a hash of who has asked."""
+    """Wraps the handlers of a router. Remembers answers for their ttl, by a hash of the credentials."""
 
     def __init__(self, servers: AuthServers) -> None:
         self._servers = servers
-        # The key is random, so nobody can learn from the time a lookup takes how much of a secret was right.
+        # The key is random, so the time of a lookup does not tell a client how much of a secret was right.
         self._key = os.urandom(32)
         self._remembered: OrderedDict[bytes, tuple[float, Authorizations | None]] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Authorizations | None]] = {}
@@ -136,8 +139,12 @@ def _check(held: Authorizations | None, access: str, request: Request) -> None:
         return
     if access == PUBLISH:
         allowed = held.allows(PUBLISH, _topic(request))
-    elif access == SUBSCRIBE:
+    elif access == SUBSCRIBE or (access == SUBSCRIBE_OR_EVERYTHING and "topic" in request.query):
         allowed = held.allows(SUBSCRIBE, _topic(request), request.query.get("channel", ""))
+    elif access == READ:
+        # A client that may subscribe to a channel may move it over the whole log, so it may read the log.
+        given = [request.query[name] for name in ("channel", "through") if name in request.query]
+        allowed = all(held.allows(SUBSCRIBE, _topic(request), name) for name in given or [""])
     else:
         allowed = held.allows_all()
     if not allowed:
@@ -152,7 +159,7 @@ def _topic(request: Request) -> str:
 
 
 async def _response(answer: Answer, request: Request) -> Response:
-    """What a handler answers, in whichever way it does."""
+    """The response of a handler, which may come at once, later or from a coroutine."""
     if isinstance(answer, PendingResponse):
         later = _Later()
         return answer.attach(later, request) or await later.response

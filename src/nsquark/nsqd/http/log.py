@@ -6,7 +6,7 @@ The answer to a read is a head, batches as they lie on disk, and the index of wh
     | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
     | magic | count | position | epoch | length | batches  | index: count times u32
 
-For who does without the index, files go straight into the socket.
+Where the client does without the index, files go straight into the socket.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from .arguments import (
     is_ours,
     journaling,
     number,
+    parse_moves,
     position_at,
 )
 
@@ -62,7 +63,7 @@ class LogApi:
         if "commit" in request.query:
             if channel is None:
                 raise HttpError(400, "MISSING_ARG_CHANNEL")
-            commit(channel, number(request, "commit", 0))
+            commit(channel, number(request, "commit", 0), parse_moves(request))
         wait_ms = number(request, "wait_ms", 0, LONGEST_WAIT_MS)
         time_ms = number(request, "timestamp_ms", -1, MAX_POSITION // 1_000_000)
         topic.commit()
@@ -74,6 +75,7 @@ class LogApi:
             "node": self._broker.node.uuid,
             "topic": topic.name,
             **bounds(topic),
+            "origin": topic.origin,
             "synced": topic.synced,
             "bytes": topic.log.size,
         }
@@ -82,7 +84,8 @@ class LogApi:
         if channel is not None:
             if channel.exiting:
                 raise HttpError(404, "CHANNEL_NOT_FOUND")
-            told["channel"] = describe(channel)
+            known = beyond if "from" in request.query else number(request, "commit", topic.log.end)
+            told["channel"] = describe(channel, known)
         return v1_json(told)
 
     # ---- what is in it
@@ -119,7 +122,7 @@ class LogApi:
                 except LogDamaged as error:
                     reader.close()
                     reader = None
-                    topic.leave_out(error)
+                    topic.health.leave_out(error)
             if start < end and not reader.count:  # damaged, or forgotten by a log that is in memory only
                 following = topic.log.lost.next_gap(start)
                 more = {"following": following} if following > start else {}
@@ -161,22 +164,32 @@ def _parts(reader: LogReader) -> Iterator[Buffer]:
     yield b""
 
 
-def commit(channel: Channel, position: int) -> None:
-    """Finish everything before a position, and have the journal know it before anybody is told."""
+def commit(channel: Channel, position: int, moves: int | None) -> bool:
+    """Finish everything before a position, and write that to the journal before the client is answered.
+
+    Does nothing and returns False if an operator has moved the channel more often than the client knows.
+    """
     topic = channel.topic
     topic.commit()
+    channel.read_for(0)
+    if moves is not None and moves < channel.moves:
+        return False
     if position > topic.log.end:
         raise HttpError(416, "POSITION_NOT_REACHED", {"position": position, **bounds(topic)})
     with journaling(topic):
-        channel.commit(position)
+        return channel.commit(position, moves)
 
 
-def describe(channel: Channel) -> dict[str, object]:
-    """Where a channel stands."""
+def describe(channel: Channel, known: int | None = None) -> dict[str, object]:
+    """The position of a channel, as JSON. `emptied` is behind the position that a reader knows."""
+    position = channel.low()
+    emptied = channel.emptied.first_behind(position if known is None else known)
     return {
         "channel_name": channel.name,
-        "position": channel.low(),
+        "position": position,
         "next": channel.cursor.position,
+        "moves": channel.moves,
+        "emptied": emptied,
         "depth": channel.depth,
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
@@ -186,7 +199,7 @@ def describe(channel: Channel) -> dict[str, object]:
 async def _news(request: Request, topic: Topic, position: int, seconds: float) -> None:
     """Wait, at most so long, for what lies behind this position. Raises HttpError if the topic goes.
 
-    When the client closes its side, the wait is over: most of those who do are gone for good.
+    When the client closes its side, the wait is over: most clients that do so are gone for good.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
@@ -197,11 +210,11 @@ async def _news(request: Request, topic: Topic, position: int, seconds: float) -
             if not news.done():
                 news.set_result(None)
 
-        topic.watchers.add(wake)
+        topic.watch(wake)
         try:
             gone = await request.wait_until_gone(until - loop.time(), news)
         finally:
-            topic.watchers.discard(wake)
+            topic.unwatch(wake)
         if gone or loop.time() >= until:
             break
     if topic.exiting:

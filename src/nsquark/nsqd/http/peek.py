@@ -42,7 +42,7 @@ class PeekApi:
         self._broker = broker
 
     async def topic(self, request: Request) -> Response:
-        """What is in a topic's log, from a position on; without one, the newest."""
+        """The messages of a topic's log from a position on; without a position, the newest."""
         topic = find_topic(self._broker, request)
         is_ours(topic, request)
         topic.commit()
@@ -79,12 +79,12 @@ class PeekApi:
             answer = _Answer(head, max_bytes)
             try:
                 for first in range(0, len(shown), AT_ONCE):
-                    if answer.room <= 0:
+                    if answer.full:
                         break
                     ranges = _open(topic.log, shown[first : first + AT_ONCE])
                     await self._broker.reads.run(partial(answer.add, ranges))
             except LogDamaged as error:  # once more, without what is lost
-                topic.leave_out(error)
+                topic.health.leave_out(error)
             except (LogCorrupt, OSError) as error:
                 raise cannot_read(topic, error) from None
             else:
@@ -97,6 +97,10 @@ class _Answer:
         self.room = max_bytes  # for bodies
         self._head = pack_json(head)[:-1]
         self._messages: list[str] = []
+
+    @property
+    def full(self) -> bool:
+        return self.room <= 0 and bool(self._messages)
 
     def add(self, ranges: list[tuple[Shown, LogReader]]) -> None:
         """Read these messages and tell of them, as far as there is room; of one in any case. In a thread."""
@@ -144,18 +148,18 @@ def _waiting(channel: Channel, state: str) -> Iterator[Shown]:
         since_epoch = time.time_ns() - time.monotonic_ns()
         for consumer, flight in channel.in_flight():
             more = {
-                "client": consumer.connection.remote_address,
-                "client_id": consumer.connection.client_id,
+                "client": consumer.connection.session.remote_address,
+                "client_id": consumer.connection.session.client_id,
                 "delivered": flight.delivered + since_epoch,
                 "deadline": flight.deadline + since_epoch,
             }
-            yield Shown(flight.position, flight.end - flight.first, flight.attempts, more)
+            yield Shown(flight.position, flight.count, flight.attempts, more)
     elif state == "deferred":
-        for position, count, attempts, due in channel.deferred():
-            yield Shown(position, count, attempts, {"due": due})
+        for deferred in channel.deferred:
+            yield Shown(deferred.position, deferred.number, deferred.attempts, {"due": deferred.due})
     else:
-        for position, count, attempts in channel.requeued():
-            yield Shown(position, count, attempts)
+        for requeued in channel.requeued:
+            yield Shown(requeued.position, requeued.number, requeued.attempts)
         if state == "ready":
             for start, end in channel.fresh():
                 yield Shown(start, end - start, 0)

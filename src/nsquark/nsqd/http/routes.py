@@ -9,9 +9,8 @@ import logging
 import time
 from pathlib import Path
 
-from nsquark import kernel
 from nsquark.debug import add_debug_routes
-from nsquark.gotext import nanoseconds, parse_int
+from nsquark.gotext import nanoseconds
 from nsquark.http import (
     JSON_TYPE,
     TEXT_TYPE,
@@ -28,7 +27,7 @@ from nsquark.http import (
     v1_json,
     v1_text,
 )
-from nsquark.kernel.pure import BAD_COUNT, COMPLETE, IN_COUNT, SHORT
+from nsquark.kernel import KERNEL
 from nsquark.names import is_valid_name
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core import topic as topic_module
@@ -37,10 +36,8 @@ from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.stats import report as stats
 from nsquark.nsqd.stats.metrics import Metrics
 from nsquark.version import NSQ_VERSION, VERSION
-from nsquark.wire import Mpub
 
 from .arguments import (
-    argument,
     find_channel,
     find_topic,
     journaling,
@@ -54,6 +51,9 @@ from .guard import HttpGuard
 from .leases import LeaseApi
 from .log import LogApi
 from .peek import PeekApi
+from .publishes import parse_defer_ms, parse_mpub, split_lines
+from .reports import MAX_REPORT, ReportApi
+from .retention import RetentionApi
 from .staged import add_staging_routes
 
 logger = logging.getLogger(__name__)
@@ -73,8 +73,10 @@ def router(broker: Broker) -> Router:
     config = ConfigApi(options, broker.lookup.set_addresses)
     table = Router(HttpGuard(broker.auth_servers) if options.http_auth and broker.auth_servers else None)
     max_msg, max_body = options.max_msg_size, options.max_body_size
-    # `access` is who may with --http-auth, see http_guard.py
+    # `access` is what a client must be allowed with --http-auth, see guard.py
     table.add("GET", "/ping", api.ping, access="anybody")
+    table.add("GET", "/live", api.live, access="anybody")
+    table.add("GET", "/ready", api.ready, access="anybody")
     table.add("GET", "/info", api.info, access="known")
     table.add("GET", "/stats", api.stats, access="known")
     table.add("POST", "/health/acknowledge", api.acknowledge, access="everything")
@@ -86,7 +88,8 @@ def router(broker: Broker) -> Router:
         )
     for path in ("/mpub", "/mput"):
         table.add("POST", path, api.mpub, max_body=max_body, logged=False, access="publish")
-    log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker)
+    leases, retention = LeaseApi(broker), RetentionApi(broker)
+    log, peek, channel = LogApi(broker), PeekApi(broker), ChannelApi(broker, leases)
     for thing, access in (("topic", "publish"), ("channel", "subscribe")):
         for verb in ("create", "delete", "empty", "pause", "unpause"):
             creates = (thing, verb) == ("channel", "create")
@@ -95,24 +98,32 @@ def router(broker: Broker) -> Router:
             # Its name before NSQ 1.0, when a GET would do.
             table.add("POST", f"/{verb}_{thing}", handler, access=access)
             table.add("GET", f"/{verb}_{thing}", handler, access=access)
-    table.add("GET", "/log/range", log.range, access="subscribe")
-    table.add("GET", "/log/read", log.read, access="subscribe")
-    table.add("GET", "/topic/peek", peek.topic, access="subscribe")
+    table.add("GET", "/log/range", log.range, access="read")
+    table.add("GET", "/log/read", log.read, access="read")
+    table.add("GET", "/topic/peek", peek.topic, access="read")
     table.add("GET", "/channel/peek", peek.channel, access="subscribe")
     for verb in ("seek", "commit", "max_attempts", "redeliver"):
         table.add("POST", f"/channel/{verb}", getattr(channel, verb), access="subscribe")
-    table.add("POST", "/channel/lease", LeaseApi(broker).lease, access="subscribe")
+    table.add("POST", "/channel/lease", leases.lease, access="subscribe")
+    table.add("GET", "/topic/retention", retention.tell, access="known")
+    table.add("POST", "/topic/retention", retention.change, access="publish")
+    table.add("POST", "/channel/hold_timeout", retention.hold_timeout, access="subscribe")
+    reports = ReportApi(broker)
+    table.add(
+        "POST", "/channel/report", reports.report, max_body=MAX_REPORT, logged=False, access="subscribe"
+    )
+    table.add("GET", "/channel/reports", reports.reports, access="subscribe or everything")
     add_staging_routes(table, broker)
     table.add("GET", "/config/<opt>", config.get, access="known")
     table.add(
         "PUT", "/config/<opt>", config.put, max_body=max_msg, too_big="INVALID_VALUE", access="everything"
     )
-    add_debug_routes(table)  # for those who may do everything
+    add_debug_routes(table)  # for clients that may do everything
     return table
 
 
 class PublishReceipt(PendingResponse):
-    """What the topic settles when the messages are stored: the publisher's answer."""
+    """The answer to a publisher. The topic settles it when the messages are stored."""
 
     __slots__ = ()
 
@@ -135,6 +146,14 @@ class HttpApi:
     def ping(self, _request: Request) -> Response:
         health = self._broker.health
         return PONG if health == "OK" else plain_text(500, health)
+
+    def live(self, _request: Request) -> Response:
+        """The process answers. What else is wrong, a restart would not mend."""
+        return PONG
+
+    def ready(self, _request: Request) -> Response:
+        reason = self._broker.not_ready
+        return plain_text(503, f"NOK - {reason}") if reason else PONG
 
     async def acknowledge(self, request: Request) -> Response:
         """Damage has been seen: health tells it no more. Of one topic, or of everything."""
@@ -160,6 +179,7 @@ class HttpApi:
                 "topology_zone": options.topology_zone,
                 "topology_region": options.topology_region,
                 "nsquark_version": VERSION,
+                "kernel": KERNEL,
             }
         )
 
@@ -184,54 +204,28 @@ class HttpApi:
         if not request.body:
             raise HttpError(400, "MSG_EMPTY")
         topic = self._topic_to_publish(request)
-        defer = request.query.get("defer")
         receipt = PublishReceipt()
-        topic.publish((request.body,), 0.0 if defer is None else self._parse_defer(defer), receipt)
+        topic.publish((request.body,), parse_defer_ms(request, self._broker.options) / 1000, receipt)
         return receipt
-
-    def _parse_defer(self, text: str) -> float:
-        try:
-            seconds = parse_int(text, 10) / 1000
-        except ValueError:
-            raise HttpError(400, "INVALID_DEFER") from None
-        if not 0 <= seconds <= self._broker.options.max_req_timeout:
-            raise HttpError(400, "INVALID_DEFER")
-        return seconds
 
     def mpub(self, request: Request) -> Response | PendingResponse:
         topic = self._topic_to_publish(request)
         binary = request.query.get("binary")
         receipt = PublishReceipt()
         if binary is None or FLAGS.get(binary) is False:
-            bodies = self._split_lines(request.body)
+            bodies = split_lines(request.body, self._broker.options)
             if not bodies:
                 return OK
             topic.publish(bodies, 0.0, receipt)
             return receipt
         if binary not in FLAGS:
             logger.warning("deprecated value '%s' used for /mpub binary param", binary)
-        topic.publish_mpub(self._parse_mpub(request.body), receipt)
+        topic.publish_mpub(parse_mpub(request.body, self._broker.options), receipt)
         return receipt
-
-    def _split_lines(self, body: bytes) -> list[bytes]:
-        bodies = [line for line in body.split(b"\n") if line]
-        if bodies and len(max(bodies, key=len)) > self._broker.options.max_msg_size:
-            raise HttpError(413, "MSG_TOO_BIG")
-        return bodies
-
-    def _parse_mpub(self, body: bytes) -> Mpub:
-        options = self._broker.options
-        status, _, number, value = kernel.scan_mpub(
-            body, 0, len(body), options.max_msg_size, options.max_body_size, 0, 0
-        )
-        if status == COMPLETE:
-            return Mpub(body, 0, number)
-        no_count = status == BAD_COUNT or (status == SHORT and value == IN_COUNT)
-        raise HttpError(413, "BAD_BODY" if no_count else "BAD_MESSAGE")
 
     def _topic_to_publish(self, request: Request) -> Topic:
         """The topic named in the query, created if need be."""
-        name = argument(request, "topic")
+        name = request.parameter("topic")
         topic = self._broker.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -247,11 +241,11 @@ class HttpApi:
         topic = self._topic_to_publish(request)
         await self._broker.lookup.started(topic)
         with storing():
-            topic.check_journal()
+            topic.journaling.check(topic.pumped)
         return EMPTY
 
     async def topic_delete(self, request: Request) -> Response:
-        name = argument(request, "topic")
+        name = request.parameter("topic")
         if not self._is_owed(name, ""):
             self._topic(request)
         with storing():
@@ -263,11 +257,11 @@ class HttpApi:
         return EMPTY
 
     def _is_owed(self, topic: str, channel: str) -> bool:
-        """Whether it was deleted and the disk does not know it yet: who repeats that makes sure of it."""
+        """Whether it was deleted and that is not on the disk yet: to repeat the request makes sure of it."""
         return (topic, channel) in self._owed
 
     def topic_empty(self, request: Request) -> Response:
-        if not is_valid_name(argument(request, "topic")):
+        if not is_valid_name(request.parameter("topic")):
             raise HttpError(400, "INVALID_TOPIC")
         topic = self._topic(request)
         with journaling(topic):
@@ -298,7 +292,7 @@ class HttpApi:
             self._channel(request)
         with storing():
             if name in topic.channels:
-                topic.check_journal()
+                topic.journaling.check(topic.pumped)
                 topic.delete_channel(name)
             self._owed.add((topic.name, name))
             if not topic.exiting:

@@ -9,18 +9,16 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from nsquark import kernel
 from nsquark.gotext import parse_int
 from nsquark.http import HttpError, Request, Response, Router, v1_json
 from nsquark.http.slices import slices
-from nsquark.kernel.pure import BAD_COUNT, COMPLETE, IN_COUNT, SHORT
 from nsquark.names import is_ephemeral, is_valid_name
 from nsquark.nsqd.broker import Broker
-from nsquark.nsqd.staged.application import Home, Published, Stage, Wanted
+from nsquark.nsqd.staged.application import Home, Published, Stage, StagingError, Wanted
 from nsquark.nsqd.staged.stage_file import BadStage
-from nsquark.nsqd.staged.staging import StagingError
 
 from .arguments import not_stored
+from .publishes import parse_defer_ms, parse_mpub
 
 APP = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -37,7 +35,7 @@ def add_staging_routes(table: Router, broker: Broker) -> None:
     api = StagingApi(broker)
     max_body = broker.options.max_body_size
     table.add("POST", "/staged/put", api.put, max_body=max_body, logged=False, access="publish")
-    # whoever may put has said where; these only name what was put
+    # `put` has checked the topic; these only name the stages
     table.add("POST", "/staged/prepare", api.prepare, max_body=MAX_PUBLISH_BODY, access="known")
     table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY, access="known")
     table.add("POST", "/staged/abort", api.abort, access="known")
@@ -54,8 +52,8 @@ class StagingApi:
         partition, attempt = _number(request, "partition", MAX_PARTITION), _attempt(request)
         seq = _number(request, "seq", MAX_PARTITION)
         topic = self._topic(request)
-        defer_ms = self._defer(request)
-        count = self._check_mpub(request.body)
+        defer_ms = parse_defer_ms(request, self._broker.options)
+        count = parse_mpub(request.body, self._broker.options, exact=True).count
         try:
             stage = self._staging.stage(app, batch, partition, attempt)
             if stage is None:
@@ -74,7 +72,7 @@ class StagingApi:
     ) -> Response:
         """The stage is of an earlier process, and must be looked into."""
         try:
-            await self._staging.recover(stage)
+            await self._staging.folder.recover(stage)
             self._staging.put(stage, seq, topic, count, defer_ms, body)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None
@@ -88,7 +86,7 @@ class StagingApi:
 
     async def prepare(self, request: Request) -> Response:
         app, batch = _app(request), _number(request, "batch")
-        home = Home(_argument(request, "home"), _argument(request, "home_url"))
+        home = Home(request.parameter("home"), request.parameter("home_url"))
         if not ATTEMPT.fullmatch(home.node):
             raise HttpError(400, "INVALID_HOME")
         if not URL.fullmatch(home.url):
@@ -139,53 +137,23 @@ class StagingApi:
         return v1_json({"node": self._broker.node.uuid, "apps": apps})
 
     def _topic(self, request: Request) -> str:
-        name = _argument(request, "topic")
+        name = request.parameter("topic")
         if not is_valid_name(name):
             raise HttpError(400, "INVALID_TOPIC")
         if is_ephemeral(name):  # it would not survive what staging is for
             raise HttpError(400, "EPHEMERAL_TOPIC")
         return name
 
-    def _defer(self, request: Request) -> int:
-        text = request.query.get("defer")
-        if text is None:
-            return 0
-        try:
-            defer_ms = parse_int(text, 10)
-        except ValueError:
-            raise HttpError(400, "INVALID_DEFER") from None
-        if not 0 <= defer_ms / 1000 <= self._broker.options.max_req_timeout:
-            raise HttpError(400, "INVALID_DEFER")
-        return defer_ms
-
-    def _check_mpub(self, body: bytes) -> int:
-        """How many messages there are."""
-        options = self._broker.options
-        status, stop, number, value = kernel.scan_mpub(
-            body, 0, len(body), options.max_msg_size, options.max_body_size, 0, 0
-        )
-        if status == COMPLETE and stop == len(body):
-            return number
-        no_count = status == BAD_COUNT or (status == SHORT and value == IN_COUNT)
-        raise HttpError(413, "BAD_BODY" if no_count or status == COMPLETE else "BAD_MESSAGE")
-
-
-def _argument(request: Request, name: str) -> str:
-    value = request.query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
-
 
 def _app(request: Request) -> str:
-    name = _argument(request, "app")
+    name = request.parameter("app")
     if not APP.fullmatch(name):
         raise HttpError(400, "INVALID_APP")
     return name
 
 
 def _attempt(request: Request) -> str:
-    attempt = _argument(request, "attempt")
+    attempt = request.parameter("attempt")
     if not ATTEMPT.fullmatch(attempt):
         raise HttpError(400, "INVALID_ATTEMPT")
     return attempt
@@ -193,7 +161,7 @@ def _attempt(request: Request) -> str:
 
 def _number(request: Request, name: str, most: int = MAX_NUMBER) -> int:
     try:
-        number = parse_int(_argument(request, name), 10)
+        number = parse_int(request.parameter(name), 10)
     except ValueError:
         number = -1
     if not 0 <= number <= most:

@@ -1,4 +1,4 @@
-"""What an auth server grants: its answer, and what may be done by it."""
+"""The answer of an auth server, and which publishes and subscriptions it grants."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ LONGEST_TTL = 365 * 86400
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 
-class Ask(Exception):
-    """The auth servers must be asked first: for `who`, or again for whom they were asked before.
+class AuthServerNeeded(Exception):
+    """The auth servers must be asked before a command can be done.
 
-    Then comes `then`, or, without it, the command that could not be done.
+    They are asked for `who`; without it, again for the client that they were asked for before. Then the step
+    `then` is taken; without it, the command is tried again.
     """
 
     def __init__(self, who: Credentials | None = None, then: Callable[[], None] | None = None) -> None:
@@ -46,7 +47,7 @@ class Authorization:
         )
 
     def covers_all(self) -> bool:
-        """Whether it allows everything, whatever the names are: as far as trying them can tell."""
+        """Whether the entry allows everything on every name, as far as trying many names can tell."""
         names = [*_NAME, _any_name(64), _any_name(50) + "#ephemeral"]
         return all(
             self.allows(permission, name, channel)
@@ -62,7 +63,7 @@ def _any_name(length: int) -> str:
 
 @dataclass(slots=True)
 class Authorizations:
-    """What somebody may do, and for how many seconds that holds."""
+    """What a client may do, and for how many seconds the auth server's answer holds."""
 
     ttl: int
     identity: str
@@ -71,7 +72,7 @@ class Authorizations:
     _known: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     def allows(self, permission: str, topic: str, channel: str = "") -> bool:
-        """To publish is to have an entry with a channel pattern that matches nothing at all."""
+        """Whether any entry allows it. A publish names no channel: a pattern must match the empty name."""
         what = permission, topic, channel
         allowed = self._known.get(what)
         if allowed is None:
@@ -86,7 +87,7 @@ class Authorizations:
 
 
 def parse_answer(body: bytes) -> Authorizations:
-    """Raises ValueError for what NSQ does not take as an answer."""
+    """Raises ValueError for an answer that NSQ does not take."""
     try:
         document = json.loads(body.decode("utf-8", "replace"))
     except RecursionError:

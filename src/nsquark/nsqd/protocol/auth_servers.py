@@ -1,4 +1,4 @@
-"""Asking the auth servers what somebody with a secret may do."""
+"""Asking the auth servers what a client with a secret may do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .certificates import Certificates
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 64  # queries; what is beyond waits its turn
+AT_ONCE = 64  # queries; further ones wait for their turn
 MAX_ANSWER = 4 << 20
 
 
@@ -29,7 +29,7 @@ class NotAnswered(NsquarkError):
 
 @dataclass(slots=True, frozen=True, repr=False)
 class Credentials:
-    """Who asks. Without a repr, lest a secret get into a log."""
+    """The client that the servers are asked about. It has no repr, so that no secret gets into a log."""
 
     secret: bytes
     remote_ip: str
@@ -39,7 +39,7 @@ class Credentials:
 
 class _Endpoint(NamedTuple):
     url: str
-    shown: str  # without what could be secret in it
+    shown: str  # without the parts that may be secret: user, password and query
 
 
 class AuthServers:
@@ -50,7 +50,7 @@ class AuthServers:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def query(self, who: Credentials) -> Authorizations:
-        """The first answer, beginning with a random server. Raises NotAnswered."""
+        """Ask the servers in turn, from a random one on, until one answers. Raises NotAnswered."""
         first = random.randrange(len(self._endpoints))
         async with self._turns:
             for endpoint in self._endpoints[first:] + self._endpoints[:first]:

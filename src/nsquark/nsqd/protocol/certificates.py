@@ -21,9 +21,9 @@ MAX_FILE = 16 << 20
 
 
 class Certificates:
-    """What we show to clients (`new_stream`), and whom we believe ourselves (`client_context`).
+    """nsqd's own certificate for clients (`new_stream`), and the authorities nsqd trusts (`client_context`).
 
-    Connections keep the certificate they began with; `reload` is for those to come.
+    A connection keeps the certificate that it began with. `reload` changes it for later connections.
     """
 
     def __init__(self, options: Options) -> None:
@@ -45,7 +45,7 @@ class Certificates:
         self._client = self._client_context()
 
     def reload(self) -> None:
-        """Read all files anew; if anything is wrong with them, it stays as it is."""
+        """Read all files again. If one of them is wrong, none is taken over."""
         try:
             server = self._server_context() if self._server is not None else None
             client = self._client_context() if self._client is not None else None
@@ -56,14 +56,14 @@ class Certificates:
         logger.info("TLS: certificates read again")
 
     def new_stream(self) -> TlsStream:
-        """A connection's, with the certificate of now."""
+        """TLS for a new connection, with the current certificate."""
         from nsquark.wire.tls import TlsStream
 
         assert self._server is not None
         return TlsStream(self._server)
 
     def client_context(self) -> ssl.SSLContext:
-        """For asking others over https."""
+        """For requests of nsqd to other servers over https."""
         if self._client is None:
             self._client = self._client_context()
         return self._client

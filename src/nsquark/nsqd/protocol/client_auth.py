@@ -1,4 +1,4 @@
-"""What a TCP client may do, by its AUTH."""
+"""What a TCP client may do after its AUTH."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nsquark.errors import AuthFailed, AuthFirst, Unauthorized
 from nsquark.gotext import quote
 from nsquark.http.message import pack_json
 
-from .auth import PUBLISH, SUBSCRIBE, Ask, Authorizations
+from .auth import PUBLISH, SUBSCRIBE, Authorizations, AuthServerNeeded
 from .auth_servers import AuthServers, Credentials, NotAnswered
 
 
 class ClientAuth:
-    """Of one connection. `expire` is called when what was granted is no longer believed."""
+    """The authorization of one connection. It calls `expire` when the auth server's answer is too old."""
 
     __slots__ = ("_expired", "_expires", "_servers", "_who", "expire", "held")
 
@@ -31,7 +31,7 @@ class ClientAuth:
         return self.held is not None and bool(self.held.entries)
 
     async def query(self, who: Credentials | None = None) -> None:
-        """Ask, for `who` or for whom it was asked before. Raises AuthFailed."""
+        """Ask the auth servers about `who`, or again about the same client as before. Raises AuthFailed."""
         self._who = who or self._who
         assert self._who is not None
         try:
@@ -51,12 +51,12 @@ class ClientAuth:
             self._expires.cancel()
 
     def check(self, command: str, topic: str, channel: str = "") -> None:
-        """Raises ProtocolError if it may not be done, and Ask if that is not known any more."""
+        """Raises ProtocolError if the client may not do it, AuthServerNeeded if the answer is too old."""
         held = self.held
         if held is None or not held.entries:
             raise AuthFirst(f"AUTH required before {command}")
         if self._expired:
-            raise Ask
+            raise AuthServerNeeded
         if not held.allows(SUBSCRIBE if command == "SUB" else PUBLISH, topic, channel):
             raise Unauthorized(f"AUTH failed for {command} on {quote(topic)} {quote(channel)}")
 

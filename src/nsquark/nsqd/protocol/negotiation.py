@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client asks for against what the options allow, and the answer."""
+"""IDENTIFY: the values that a client asks for, the values that the options allow, and the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _ms(seconds: float) -> int:
 
 @dataclass(slots=True, frozen=True)
 class Upgrades:
-    """What is put between the socket and the protocol after an IDENTIFY."""
+    """The layers that are put between the socket and the protocol after an IDENTIFY."""
 
     tls: bool = False
     deflate: bool = False
@@ -33,7 +33,7 @@ class Upgrades:
 
     @classmethod
     def negotiate(cls, asked: Identify, options: Options, tls_offered: bool) -> Upgrades:
-        """What is asked for and to be had. Raises IdentifyFailed for both compressions at once."""
+        """The layers that the client asks for and nsqd has. Raises IdentifyFailed for two compressions."""
         negotiates = asked.feature_negotiation
         deflate = negotiates and asked.deflate and options.deflate
         snappy = negotiates and asked.snappy and options.snappy
@@ -50,7 +50,7 @@ class Upgrades:
 
 @dataclass(slots=True)
 class Settings:
-    """What is in force on a connection. A heartbeat interval of 0 means none."""
+    """The settings of a connection. A heartbeat interval of 0 means that there are no heartbeats."""
 
     heartbeat_interval: float
     output_buffer_size: int
@@ -65,7 +65,7 @@ class Settings:
         )
 
     def apply(self, asked: Identify, options: Options) -> None:
-        """Take over what is asked for, in NSQ's order. Raises BadBody for the first value out of range."""
+        """Take over the values of an IDENTIFY in NSQ's order. Raises BadBody for the first out of range."""
         interval = asked.heartbeat_interval
         if interval == -1:
             self.heartbeat_interval = 0.0
@@ -123,6 +123,8 @@ class Settings:
                 "topology_zone": options.topology_zone,
                 "nsquark_version": VERSION,
                 "http_port": options.broadcast_http_port,
+                "max_msg_size": options.max_msg_size,
+                "max_body_size": options.max_body_size,
             },
             separators=(",", ":"),
         ).encode()

@@ -1,4 +1,4 @@
-"""What follows an IDENTIFY that asked for TLS or compression: each layer, and an OK through it."""
+"""TLS and compression after an IDENTIFY that asked for them: each new layer begins with an OK through it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 def upgrade(connection: Connection, transport: asyncio.Transport, broker: Broker, wanted: Upgrades) -> None:
-    """Begin; `connection.upgraded` or `connection.upgrade_failed` says how it ends."""
+    """Begin; `connection.upgraded` or `connection.fail` says how it ends."""
     if transport.is_closing():
         return
     layers = Layers(connection, broker.handshakes)
     layers.insert(transport)
     connection.write_through(layers)
-    name = connection.remote_address
+    name = connection.session.remote_address
 
     def compress() -> None:
         if wanted.snappy:
@@ -45,7 +45,7 @@ def upgrade(connection: Connection, transport: asyncio.Transport, broker: Broker
 
     def has_tls(reason: str | None) -> None:
         if reason is not None:
-            connection.upgrade_failed(IdentifyFailed(f"IDENTIFY failed {reason}"))
+            connection.fail(IdentifyFailed(f"IDENTIFY failed {reason}"))
             return
         layers.write(OK)
         compress()

@@ -13,14 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nsquark.errors import NsquarkError
+
 from . import stage_file
 from .publication import Intent, Publication
 
 VERSION = 1  # of app.json
 
 
+class StagingError(NsquarkError):
+    """A request that cannot be met; `status` and `code` are those of the HTTP answer."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+
+
 class Stage:
-    """What one attempt at one partition has put. `records` is -1 while only the file knows."""
+    """The messages that one attempt at one partition has put.
+
+    `records` is -1 until the file of an earlier process has been read.
+    """
 
     __slots__ = ("attempt", "closed", "partition", "path", "records", "size", "topics", "touched")
 
@@ -75,7 +89,7 @@ class Home(NamedTuple):
 
 
 class State(NamedTuple):
-    """What `app.json` says."""
+    """The content of `app.json`."""
 
     last: int
     published: dict[int, dict[str, int]]
@@ -88,6 +102,8 @@ class State(NamedTuple):
 def parse_state(data: bytes) -> State:
     """Raises ValueError, TypeError or KeyError."""
     known = json.loads(data)
+    if not isinstance(known, dict):
+        raise ValueError("no object")
     home = known.get("home")
     return State(
         int(known["last"]),

@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """What a topic gets of the batch: `count` messages with ids from `first_id` on, not before `position`."""
+    """A topic's part of the batch: `count` messages, ids from `first_id` on, none before `position`."""
 
     position: int
     first_id: int
@@ -52,7 +52,7 @@ class Share:
 
 @dataclass(slots=True)
 class Intent:
-    """All that must be known to publish the batch, or to go on after a crash."""
+    """Everything that is needed to publish the batch, or to go on after a crash."""
 
     batch: int
     time_ns: int
@@ -123,7 +123,7 @@ class Publication:
         return {topic: share.count for topic, share in self.intent.shares.items()}
 
     async def find_stored(self) -> None:
-        """See what an earlier process has stored of it. Raises OSError."""
+        """Find out how much of the batch an earlier process has stored. Raises OSError."""
         for name, topic in self._topics.items():
             if topic.exiting:
                 continue
@@ -135,7 +135,7 @@ class Publication:
             )
 
     async def _files(self, topic: Topic, position: int) -> list[tuple[Path, int, int]]:
-        """Where the batches from a position on lie: files, from where to where. They are verified."""
+        """The files with the batches from a position on, each with a start and an end. They are verified."""
         while True:
             segments = [segment for segment in topic.log.segments if segment.end > position]
             try:
@@ -143,7 +143,7 @@ class Publication:
                     if not segment.verified:
                         await self._broker.reads.run(segment.verify)
             except LogDamaged as error:
-                topic.leave_out(error)
+                topic.health.leave_out(error)
             else:
                 return [(segment.path, segment.start, segment.size) for segment in segments]
 
@@ -180,7 +180,7 @@ class Publication:
             share.stored += record.messages
 
     def release(self) -> None:
-        """Let the logs go: it is known to be complete, or will not be run."""
+        """Stop holding the logs: the publication is complete, or will not be run."""
         for topic in self._topics.values():
             topic.holds.pop(self, None)
 

@@ -1,4 +1,4 @@
-"""What one attempt at one partition has staged: a file of records, in the order in which they were put.
+"""The file of one stage: the records of one attempt at one partition, in the order in which they were put.
 
     0       4      8        12      16         24
     | NQS1  | u32  | u32    | u32   | u64      | u8 + bytes | ...
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a file holds, up to the last whole record."""
+    """The content of a file up to its last whole record."""
 
     size: int
     records: int
@@ -60,7 +60,7 @@ def check_version(path: Path) -> None:
 
 
 def pack_head(topic: str, count: int, defer_ms: int, body: bytes) -> bytes:
-    """What goes before the MPUB body in a record."""
+    """The part of a record before its MPUB body."""
     name = topic.encode("ascii")
     length = HEADER.size + len(name) + len(body)
     checked = _CHECKED.pack(length, count, defer_ms, len(name)) + name
@@ -132,7 +132,7 @@ def _parse(data: bytes, at: int, length: int) -> Record:
 
 
 def recover(path: Path, aside: Path) -> Contents:
-    """Read a file that an earlier process has left, and cut off what is no whole record. Raises OSError.
+    """Read a file of an earlier process, and cut off the rest after its last whole record. Raises OSError.
 
     A stage counts as a whole or not at all, so nothing behind a broken record is of use. But where there is
     something whole, it was not a torn write: then the rest is kept, called after `aside`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 Thing: TypeAlias = tuple[str, ...]
@@ -18,11 +19,13 @@ class Health:
     `problems` is the same dictionary all the time: others hold on to it.
     """
 
-    __slots__ = ("problems", "text")
+    __slots__ = ("_changed", "problems", "text")
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed` is called when there is a first problem, and when the last one is gone."""
         self.problems: dict[Thing, str] = {}
         self.text = OK
+        self._changed = changed
 
     def failed(self, what: Thing, reason: str) -> None:
         self.problems.pop(what, None)
@@ -38,4 +41,7 @@ class Health:
             self._tell()
 
     def _tell(self) -> None:
+        before = self.text
         self.text = f"NOK - {list(self.problems.values())[-1]}" if self.problems else OK
+        if (before == OK) != (self.text == OK):
+            self._changed()

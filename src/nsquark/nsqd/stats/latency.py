@@ -3,7 +3,7 @@
 Two sketches take turns, as in NSQ: each takes the samples of half a window, and both together are asked, so
 an answer covers between half a window and a whole one. Samples come by runs, with the number of messages as
 their weight. The sketch (DDSketch, within 1 % of the true value) is imported when the first window is made:
-only those who ask for percentiles pay for it.
+only a node that is asked for percentiles pays for it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LatencyWindow:
 
 
 def percentiles(windows: Iterable[LatencyWindow], quantiles: Sequence[float], now: int) -> dict[str, Any]:
-    """What `/stats` tells of these channels together: the count, and the value in ns at each quantile."""
+    """The figures of `/stats` for these channels together: a count, and the value in ns at each quantile."""
     merged = None
     for window in windows:
         merged = merged or _sketch()

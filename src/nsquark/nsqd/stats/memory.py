@@ -1,4 +1,4 @@
-"""Memory: what Python and the C library tell of it, under the names that NSQ has for Go's."""
+"""Memory figures of Python and the C library, under the names that NSQ has for Go's."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _idle_bytes() -> int:
 
 @cache
 def _mallinfo() -> Callable[[], int] | None:
-    """What asks the C library how much it holds in reserve; None where it cannot be asked."""
+    """A function that asks the C library how much it holds in reserve; None where there is none."""
     import ctypes
 
     class Mallinfo2(ctypes.Structure):

@@ -1,7 +1,7 @@
 """`/metrics`: what Prometheus scrapes.
 
 The node's own metrics, and those of the process and of Python, are collectors of prometheus-client. Topics
-and channels may be many: their samples are written here, a piece at a time, so that nobody waits for them
+and channels may be many: their samples are written here, a piece at a time, so that no client waits for them
 (the client takes 10 µs for a sample, and that without a pause; this takes less than one).
 
 Nothing of it costs anything before the first scrape: only then is prometheus-client imported (a tenth of a
@@ -11,16 +11,21 @@ second, in a thread) and the event loop's lag measured.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from nsquark.debug.prometheus import CONTENT_TYPE, daemon_registry
 from nsquark.http import Request, Response, joined
+from nsquark.kernel import KERNEL
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 from nsquark.version import NSQ_VERSION, VERSION
 
+from .held import held_back
 from .histogram import Histogram
 from .report import channel_latency
 
@@ -28,10 +33,25 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_INTERVAL = 0.1
 
 COUNTER, GAUGE = "counter", "gauge"
+# What the last report of a channel's pipeline says: the metric, its field, what it is multiplied by.
+PIPELINE_FAMILIES = (
+    ("lag_messages", "Messages that the pipeline has not processed.", "lag_messages", 1),
+    ("lag_seconds", "Age of the oldest message that the pipeline has not processed.", "lag_seconds", 1),
+    ("log_rate", "Messages of this log that the pipeline processed a second.", "log_rate", 1),
+    ("log_lag_messages", "Messages of this log that the pipeline has not processed.", "log_lag_messages", 1),
+    ("log_lag_seconds", "Age of the oldest of them.", "log_lag_seconds", 1),
+    ("batch_seconds", "Time that the pipeline took for its last batch.", "batch_ms", 0.001),
+    ("report_timestamp_seconds", "When the pipeline last reported.", "received_ms", 0.001),
+)
+# What of the log is kept because the channel has not finished it.
+HELD_FAMILIES = (
+    ("held_messages", "Messages in the log from the first that the channel has not finished to the last."),
+    ("held_bytes", "Bytes of the log's files that hold these messages."),
+    ("held_segments", "How many files those are."),
+)
 _T = TypeVar("_T")
 
 TOPIC_FAMILIES: tuple[tuple[str, str, str, Callable[[Topic], int]], ...] = (
@@ -68,6 +88,7 @@ CHANNEL_FAMILIES: tuple[tuple[str, str, str, Callable[[Channel], int]], ...] = (
     ("deferred", GAUGE, "Messages that wait for their time.", lambda channel: channel.deferred_count),
     ("clients", GAUGE, "Consumers.", lambda channel: len(channel.consumers)),
     ("paused", GAUGE, "1 while the channel is paused.", lambda channel: channel.paused),
+    ("holds_log", GAUGE, "1 while the log is kept for the channel.", lambda channel: channel.holds_log),
 )
 
 
@@ -117,34 +138,30 @@ class LoopLag:
 
 def node_registry(broker: Broker, lag: Histogram) -> CollectorRegistry:
     """prometheus-client's collectors of the process and of Python, and ours of the node."""
-    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-    from prometheus_client.registry import Collector
-
-    class NodeCollector(Collector):
-        def collect(self) -> Iterator[Metric]:
-            return _node_metrics(broker, lag)
-
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
-    registry.register(NodeCollector())
-    return registry
+    return daemon_registry(lambda: _node_metrics(broker, lag))
 
 
 def _node_metrics(broker: Broker, lag: Histogram) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 
-    versions = {"version": NSQ_VERSION, "nsquark_version": VERSION}
+    versions = {"version": NSQ_VERSION, "nsquark_version": VERSION, "kernel": KERNEL}
     yield InfoMetricFamily("nsqd", "What runs here.", value=versions)
     for name, told, value in (
         ("healthy", "1 unless something that failed does not work yet: see /ping.", broker.health == "OK"),
+        ("ready", "1 unless clients should rather go to another nsqd: see /ready.", not broker.not_ready),
         ("start_time_seconds", "When nsqd was started, since the epoch.", broker.start_time),
         ("connections", "TCP clients.", len(broker.connections)),
         ("topics", "Topics.", len(broker.topics)),
         ("channels", "Channels.", sum(len(topic.channels) for topic in list(broker.topics.values()))),
     ):
         yield GaugeMetricFamily(f"nsqd_{name}", told, value=value)
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(broker.options.data_path or ".")
+        for name, told, blocks in (
+            ("free", "What nsqd may still write to the disk of its data path.", disk.f_bavail),
+            ("size", "Size of the disk of the data path.", disk.f_blocks),
+        ):
+            yield GaugeMetricFamily(f"nsqd_data_path_{name}_bytes", told, value=blocks * disk.f_frsize)
     for name, told, times in (
         ("fsync_seconds", "Time that the fsyncs of a topic took.", broker.syncer.times),
         ("event_loop_lag_seconds", "How much later than asked for the event loop calls back.", lag),
@@ -170,8 +187,11 @@ def family_pieces(broker: Broker) -> Iterator[str]:
         yield ""
     for name, kind, told, channel_value in CHANNEL_FAMILIES:
         yield from _family(f"nsqd_channel_{name}", kind, told, channel_value, channels)
+    yield from _held_back(channels)
     if broker.options.e2e_processing_latency_percentile:
         yield from _latencies(channels)
+    if broker.reports:
+        yield from _pipelines(broker)
 
 
 def _head(name: str, kind: str, told: str) -> str:
@@ -189,7 +209,7 @@ def _family(
 def _histograms(
     name: str, told: str, times: Callable[[Topic], Histogram], topics: Iterable[tuple[str, Topic]]
 ) -> Iterator[str]:
-    """Of those topics that have had anything to count."""
+    """The samples of topics that have counted anything."""
     yield _head(name, "histogram", told)
     for labels, topic in topics:
         each = times(topic)
@@ -205,6 +225,22 @@ def _histograms(
             )
 
 
+def _held_back(channels: Iterable[tuple[str, Channel]]) -> Iterator[str]:
+    found = []
+    for labels, channel in channels:
+        found.append((labels, held_back(channel), channel.idle / 1e9))
+        yield ""
+    for field, told in HELD_FAMILIES:
+        name = f"nsqd_channel_{field}"
+        yield _head(name, GAUGE, told)
+        for labels, held, _ in found:
+            yield f"{name}{{{labels}}} {getattr(held, field)}\n"
+    name = "nsqd_channel_idle_seconds"
+    yield _head(name, GAUGE, "For how long nobody has read the channel; 0 while it is read.")
+    for labels, _, idle in found:
+        yield f"{name}{{{labels}}} {idle}\n"
+
+
 def _latencies(channels: Iterable[tuple[str, Channel]]) -> Iterator[str]:
     name = "nsqd_channel_e2e_processing_latency_seconds"
     yield _head(
@@ -213,3 +249,14 @@ def _latencies(channels: Iterable[tuple[str, Channel]]) -> Iterator[str]:
     for labels, channel in channels:
         for each in channel_latency(channel)["percentiles"] or ():
             yield f'{name}{{{labels},quantile="{each["quantile"]}"}} {each["value"] / 1e9}\n'
+
+
+def _pipelines(broker: Broker) -> Iterator[str]:
+    """What pipelines have reported, of those channels that have a report with the field."""
+    reports = list(broker.reports.last())
+    for metric, told, field, factor in PIPELINE_FAMILIES:
+        name = f"nsqd_channel_pipeline_{metric}"
+        yield _head(name, GAUGE, told)
+        for (topic, channel), report in reports:
+            if report[field] is not None:
+                yield f'{name}{{topic="{topic}",channel="{channel}"}} {report[field] * factor}\n'

@@ -1,11 +1,12 @@
 """Statistics: what `/stats` tells of topics, channels and clients, as JSON and as text.
 
-Both forms come in pieces, a channel at most, so that whoever collects them can pause: a large node would
+Both forms come in pieces, a channel at most, so that the caller can pause between them: a large node would
 otherwise stand still meanwhile. Each piece is true when it is made.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,14 +15,17 @@ from typing import Any
 
 from nsquark.gotext import format_duration, nanoseconds
 from nsquark.http import pack_json
+from nsquark.kernel import KERNEL
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.protocol.connection import Connection
 from nsquark.version import BUILT_WITH, NSQ_VERSION, VERSION
 
+from .held import held_back, retention_bytes, retention_time
 from .latency import NO_LATENCY, percentiles
 from .memory import memory_stats
+from .pipeline_reports import PipelineReports
 
 _by_name = attrgetter("name")
 
@@ -64,6 +68,7 @@ def producers(broker: Broker) -> list[Connection]:
 def json_pieces(broker: Broker, wanted: Wanted) -> Iterator[str]:
     head = {"version": NSQ_VERSION, "health": broker.health, "start_time": int(broker.start_time)}
     yield pack_json(head)[:-1]
+    broker.reports.expire(time.time_ns() // 1_000_000)
     topics = select_topics(broker, wanted)
     if topics is None:
         yield ',"topics":null'
@@ -71,7 +76,7 @@ def json_pieces(broker: Broker, wanted: Wanted) -> Iterator[str]:
         yield ',"topics":['
         for number, topic in enumerate(topics):
             yield "," if number else ""
-            yield from _topic_json(topic, wanted)
+            yield from _topic_json(topic, wanted, broker.reports)
         yield "]"
     if wanted.memory:
         yield f',"memory":{pack_json(memory_stats())}'
@@ -83,13 +88,16 @@ def json_pieces(broker: Broker, wanted: Wanted) -> Iterator[str]:
         yield "]"
     else:
         yield ',"producers":null'
-    yield f',"nsquark_version":{pack_json(VERSION)}}}'
+    yield f',"nsquark_version":{pack_json(VERSION)},"kernel":{pack_json(KERNEL)}}}'
 
 
-def _topic_json(topic: Topic, wanted: Wanted) -> Iterator[str]:
+def _topic_json(topic: Topic, wanted: Wanted, reports: PipelineReports) -> Iterator[str]:
     yield f'{{"topic_name":{pack_json(topic.name)},"channels":['
     for number, channel in enumerate(select_channels(topic, wanted)):
-        yield ("," if number else "") + pack_json(channel_stats(channel, wanted.clients))
+        told = channel_stats(channel, wanted.clients)
+        if pipeline := reports.summary(topic.name, channel.name):
+            told["pipeline"] = pipeline
+        yield ("," if number else "") + pack_json(told)
     rest = {
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
@@ -97,6 +105,10 @@ def _topic_json(topic: Topic, wanted: Wanted) -> Iterator[str]:
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         "e2e_processing_latency": topic_latency(topic),
+        "log_bytes": topic.log.size,
+        "log_messages": topic.log.end - topic.log.first,
+        "retention_bytes": retention_bytes(topic),
+        "retention_time": retention_time(topic),
     }
     yield "]," + pack_json(rest)[1:]
 
@@ -117,6 +129,10 @@ def channel_stats(channel: Channel, clients: bool) -> dict[str, Any]:
         "e2e_processing_latency": channel_latency(channel),
         "dead_letter_count": channel.dead_count,
         "max_attempts": channel.attempts_limit,
+        **held_back(channel)._asdict(),
+        "idle_since": int(time.time() - channel.idle / 1e9) if channel.idle else None,
+        "hold_timeout": channel.hold_timeout,
+        "holds_log": channel.holds_log,
     }
 
 
@@ -128,32 +144,33 @@ def channel_latency(channel: Channel) -> dict[str, Any]:
 
 
 def topic_latency(topic: Topic) -> dict[str, Any]:
-    """Of all its channels together."""
+    """The latency of all channels of the topic together."""
     windows = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
     return percentiles(windows, topic.options.e2e_processing_latency_percentile, topic.now())
 
 
 def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
     """A TCP client; with a topic, of what it published only that."""
-    consumer = connection.consumer
+    session = connection.session
+    consumer = session.consumer
     told: dict[str, Any] = {
-        "client_id": connection.client_id,
-        "hostname": connection.hostname,
+        "client_id": session.client_id,
+        "hostname": session.hostname,
         "version": "V2",
-        "remote_address": connection.remote_address,
-        "state": connection.state,
+        "remote_address": session.remote_address,
+        "state": session.state,
         "ready_count": consumer.ready_count if consumer else 0,
         "in_flight_count": consumer.in_flight_count if consumer else 0,
         "message_count": consumer.message_count if consumer else 0,
         "finish_count": consumer.finish_count if consumer else 0,
         "requeue_count": consumer.requeue_count if consumer else 0,
-        "connect_ts": int(connection.connect_time),
-        "sample_rate": connection.sample_rate,
-        "deflate": connection.deflate,
-        "snappy": connection.snappy,
-        "user_agent": connection.user_agent,
+        "connect_ts": int(session.connect_time),
+        "sample_rate": session.settings.sample_rate,
+        "deflate": session.deflate,
+        "snappy": session.snappy,
+        "user_agent": session.user_agent,
     }
-    held = connection.auth.held if connection.auth is not None else None
+    held = session.auth.held if session.auth is not None else None
     if held is not None and held.entries:
         told["authed"] = True
         told |= {
@@ -168,12 +185,12 @@ def client_stats(connection: Connection, topic: str = "") -> dict[str, Any]:
     ]
     if published:
         told["pub_counts"] = published
-    tls = connection.layers.tls if connection.layers is not None and connection.tls else None
-    told["tls"] = connection.tls
+    tls = session.layers.tls if session.layers is not None and session.tls else None
+    told["tls"] = session.tls
     told["tls_cipher_suite"] = tls.cipher_suite if tls is not None else ""
     told["tls_version"] = tls.version if tls is not None else ""
     told["tls_negotiated_protocol"] = ""
-    told["tls_negotiated_protocol_is_mutual"] = connection.tls
+    told["tls_negotiated_protocol_is_mutual"] = session.tls
     return told
 
 
@@ -238,8 +255,8 @@ def _client_lines(connections: Iterable[Connection], topic: str, now: float, ind
 
 def _client_line(connection: Connection, topic: str, now: float) -> str:
     told = client_stats(connection, topic)
-    port = connection.remote_address.rpartition(":")[2] if ":" in connection.remote_address else ""
-    who = f"[V2 {f'{connection.hostname}:{port} {connection.user_agent}':<21}]"
+    session = connection.session
+    who = f"[V2 {f'{session.hostname}:{session.peer_port} {session.user_agent}':<21}]"
     connected = format_duration(max(0, int(now) - told["connect_ts"]) * 1_000_000_000)
     if "pub_counts" in told:
         total = sum(each["count"] for each in told["pub_counts"])

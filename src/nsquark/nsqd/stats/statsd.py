@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from nsquark.http import slices
+from nsquark.net.addresses import split_off_port
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
@@ -53,10 +54,10 @@ class Statsd:
     async def _push(self) -> None:
         options = self._broker.options
         logger.info("STATSD: pushing stats to %s", options.statsd_address)
-        host, _, port = options.statsd_address.rpartition(":")
+        host, port = split_off_port(options.statsd_address)
         async with asyncio.timeout(TIMEOUT):
             transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                asyncio.DatagramProtocol, remote_addr=(host.removeprefix("[").removesuffix("]"), int(port))
+                asyncio.DatagramProtocol, remote_addr=(host, int(port))
             )
         try:
             lines = [line async for some in slices(self._lines.collect()) for line in some]

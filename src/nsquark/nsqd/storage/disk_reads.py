@@ -1,7 +1,7 @@
 """Reading that may wait for the disk, in threads of its own.
 
-Apart from the thread of `syncer`, so that nobody who reads old messages holds up an fsync. Whatever a thread
-does here holds descriptors of its own: the event loop may close and delete files meanwhile.
+They are not the thread of `syncer`, so that reading old messages does not hold up an fsync. Each piece of
+work holds descriptors of its own: the event loop may close and delete files meanwhile.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ class DiskReads:
         self._indexing: dict[Segment, dict[object, Callable[[Exception | None], None]]] = {}
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """Do it in a thread. Who is cancelled meanwhile goes on when the thread has done, and may then close
-        what it has used.
+        """Do the work in a thread, and return its result.
+
+        A caller that is cancelled meanwhile goes on when the thread is done. It may close then what the work
+        has used.
         """
         future = self._loop.run_in_executor(self._pool, work)
         try:
@@ -36,9 +38,9 @@ class DiskReads:
             raise
 
     def index(self, segment: Segment, who: object, then: Callable[[Exception | None], None]) -> None:
-        """Have a segment look into its file, once for all who ask, and tell each of them once.
+        """Have a segment look into its file, once for all callers that ask for it, and call each `then` once.
 
-        What they are told of is OSError or LogDamaged.
+        `then` gets None, or an OSError or LogDamaged.
         """
         begun = segment in self._indexing
         self._indexing.setdefault(segment, {})[who] = then

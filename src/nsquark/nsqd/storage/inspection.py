@@ -1,17 +1,18 @@
 """A look at the data directory before anything in it is changed: whether this nsqd may serve it.
 
-What another version has written is not understood, and what Go's nsqd has left on disk would not be read.
-Both are refused at the start, with everything left as it is: to go on would be to lose it.
+nsqd does not understand files of another version, and serves no disk queues of Go's nsqd: `nsqd.importing`
+makes logs of them before, unless --import=off keeps it from that. Both are refused at the start, with
+everything left as it is: to go on would be to lose it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import NamedTuple
 
+from nsquark.diskqueue import QueueFiles, find_queues
 from nsquark.errors import NsquarkError, UnknownVersion
 from nsquark.log import Inspected, InspectedJournal, inspect, inspect_journal
 from nsquark.names import from_file_name, is_ephemeral, is_valid_name
@@ -23,8 +24,7 @@ from .metadata import TopicMetadata
 
 DELETED = ".deleted."
 STAGED, STATE = "staged", "app.json"
-_QUEUE = re.compile(r"(?P<name>.+)\.diskqueue\.(?P<part>meta|\d{6,})\.dat")
-_META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
+IMPORTING = "nsquark.import"  # the folder of an import that is not complete
 _NAMED = 5  # of Go's queues, in the refusal
 
 
@@ -33,7 +33,7 @@ class DataRefused(NsquarkError):
 
 
 class Found(NamedTuple):
-    """What is in a data directory."""
+    """The content of a data directory."""
 
     metadata: dict[str, TopicMetadata]
     topics: dict[str, tuple[Inspected, InspectedJournal]]
@@ -42,8 +42,8 @@ class Found(NamedTuple):
 def inspect_data(path: Path) -> Found:
     """Everything but the staged files is read as it will be used. Raises DataRefused and BadMetadata."""
     try:
-        _refuse_queues(path)
-        _check_json(path / node.FILE_NAME, node.VERSION)
+        refuse_queues(path)
+        check_node_version(path)
         known = metadata.load(path / metadata.FILE_NAME)
         topics: dict[str, tuple[Inspected, InspectedJournal]] = {}
         folder = path / node.TOPICS
@@ -57,6 +57,11 @@ def inspect_data(path: Path) -> Found:
     except OSError as error:
         raise DataRefused(f"{error.filename or path} cannot be read: {error.strerror or error}") from None
     return Found(known, topics)
+
+
+def check_node_version(path: Path) -> None:
+    """Raises UnknownVersion if another version of nsquark has written the directory, and OSError."""
+    _check_json(path / node.FILE_NAME, node.VERSION)
 
 
 def _check_json(path: Path, version: int) -> None:
@@ -86,39 +91,22 @@ def _check_staged(folder: Path) -> None:
 # ---- what Go's nsqd has left
 
 
-def _refuse_queues(path: Path) -> None:
+def refuse_queues(path: Path) -> None:
     """Refuse a directory in which Go's nsqd has left messages: they would not be delivered."""
-    queues: dict[str, dict[str, Path]] = {}
-    for entry in os.listdir(path):
-        match = _QUEUE.fullmatch(entry)
-        if match is not None:
-            queues.setdefault(match["name"], {})[match["part"]] = path / entry
-    found = [told for name, parts in sorted(queues.items()) if (told := _unread(name, parts))]
+    found = [_told(queue) for queue in find_queues(path) if queue.usable and queue.unread()]
     if not found:
         return
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    ours = [each for each in (node.FILE_NAME, node.TOPICS) if (path / each).exists()]
-    beside = f", beside nsquark's own {' and '.join(ours)}" if ours else ""
     raise DataRefused(
-        f"{path} holds messages of Go's nsqd, which nsquark does not read: "
-        f"{', '.join(found[:_NAMED])}{more}{beside}; let Go's nsqd deliver or empty them first, "
-        "or move *.diskqueue.* elsewhere, or give another --data-path"
+        f"{path} holds messages of Go's nsqd, which are not imported: {', '.join(found[:_NAMED])}{more}; "
+        "start nsqd with --import=on, or let Go's nsqd deliver them first, or give another --data-path"
     )
 
 
-def _unread(name: str, parts: dict[str, Path]) -> str:
-    """What of a disk queue has not been read, in a few words; nothing if all of it has."""
-    data = {int(part): path for part, path in parts.items() if part != "meta"}
-    meta = parts.get("meta")
-    if meta is None:
-        sizes = sum(os.stat(each).st_size for each in data.values())
-        return f"{data[min(data)].name} (without {name}.diskqueue.meta.dat)" if sizes else ""
-    match = _META.fullmatch(meta.read_bytes())
-    if match is None:
-        return f"{meta.name} (which does not read)"
-    depth, read_file, read_at, write_file, write_at = map(int, match.groups())
-    # Behind where the metadata say that the writer was, there is what it wrote before it crashed.
-    sizes = sum(os.stat(each).st_size for number, each in data.items() if number >= write_file)
-    if depth > 0 or (read_file, read_at) != (write_file, write_at) or sizes > write_at:
-        return f"{meta.name} ({depth if depth > 0 else 'some'} unread)"
-    return ""
+def _told(queue: QueueFiles) -> str:
+    """A queue with something unread, in a few words."""
+    if queue.meta is None:
+        lack = "which does not read" if queue.has_meta_file else "which is missing"
+        return f"{queue.name} (by {queue.meta_path.name}, {lack}, all of it)"
+    depth = queue.meta.depth
+    return f"{queue.name} ({depth if depth > 0 else 'some'} unread)"

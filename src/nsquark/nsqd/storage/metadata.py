@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsquark.errors import NsquarkError
+from nsquark.log import Retention
 from nsquark.names import is_ephemeral, is_valid_name
+from nsquark.nsqd.core.channel import Channel
+from nsquark.nsqd.core.topic import Topic
 from nsquark.version import NSQ_VERSION
-
-if TYPE_CHECKING:
-    from nsquark.nsqd.core.channel import Channel
-    from nsquark.nsqd.core.topic import Topic
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "nsqd.dat"
+RETENTION_KEYS = ("retention_bytes", "retention_time")
+WORTH_SAVING = 60_000_000_000  # ns in which nobody has read a channel
 
 
 class BadMetadata(NsquarkError):
@@ -29,36 +31,72 @@ class BadMetadata(NsquarkError):
 @dataclass(slots=True)
 class ChannelMetadata:
     paused: bool = False
-    max_attempts: int | None = None  # ours; NSQ's nsqd passes it over
+    # The rest is ours; NSQ's nsqd passes it over.
+    max_attempts: int | None = None
+    hold_timeout: int | None = None  # ns
+    idle_since: int | None = None  # seconds since the epoch
 
 
 @dataclass(slots=True)
 class TopicMetadata:
     paused: bool = False
     channels: dict[str, ChannelMetadata] = field(default_factory=dict)
+    # The rest is ours; NSQ's nsqd passes it over.
+    retention: Retention = field(default_factory=Retention)
+    origin: int | None = 0  # the first position that the log ever had; None if only its folder is known
 
 
 def pack(topics: Iterable[Topic]) -> bytes:
-    """The file's content. What is ephemeral is left out; no topics, or no channels, are null."""
-    entries = []
+    """The file's content. What is ephemeral is left out."""
+    known = {}
     for topic in topics:
-        if topic.ephemeral:
-            continue
-        channels = [_pack_channel(each) for each in topic.channels.values() if not each.ephemeral]
-        entries.append({"name": topic.name, "paused": topic.paused, "channels": channels or None})
+        if not topic.ephemeral:
+            channels = {each.name: _describe(each) for each in topic.channels.values() if not each.ephemeral}
+            known[topic.name] = TopicMetadata(topic.paused, channels, topic.retention, topic.origin)
+    return pack_known(known)
+
+
+def _describe(channel: Channel) -> ChannelMetadata:
+    readership, idle = channel.readership, channel.idle
+    # A channel that is read does not tell when, as it would be wrong after a crash.
+    readership.is_saved = idle >= WORTH_SAVING
+    since = int(time.time() - idle / 1e9) if readership.is_saved else None
+    return ChannelMetadata(channel.paused, channel.max_attempts, readership.hold_timeout, since)
+
+
+def pack_known(known: Mapping[str, TopicMetadata]) -> bytes:
+    """The file's content. No topics, or no channels, are null."""
+    entries = []
+    for name, topic in known.items():
+        entry: dict[str, object] = {
+            "name": name,
+            "paused": topic.paused,
+            "channels": [_pack_channel(*each) for each in topic.channels.items()] or None,
+        }
+        if topic.origin:
+            entry["origin"] = topic.origin
+        for key, value in zip(RETENTION_KEYS, topic.retention, strict=True):
+            if value is not None:
+                entry[key] = value
+        entries.append(entry)
     document = {"topics": entries or None, "version": NSQ_VERSION}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _pack_channel(channel: Channel) -> dict[str, object]:
-    entry: dict[str, object] = {"name": channel.name, "paused": channel.paused}
-    if channel.max_attempts is not None:
-        entry["max_attempts"] = channel.max_attempts
+def _pack_channel(name: str, channel: ChannelMetadata) -> dict[str, object]:
+    entry: dict[str, object] = {"name": name, "paused": channel.paused}
+    for key, value in (
+        ("max_attempts", channel.max_attempts),
+        ("hold_timeout", channel.hold_timeout),
+        ("idle_since", channel.idle_since),
+    ):
+        if value is not None:
+            entry[key] = value
     return entry
 
 
 def load(path: Path) -> dict[str, TopicMetadata]:
-    """What the file says, by topic; nothing if there is none. Raises BadMetadata as NSQ words it."""
+    """The content of the file, by topic; empty if there is no file. Raises BadMetadata in NSQ's words."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -79,13 +117,22 @@ def _parse_topic(entry: dict[str, Any]) -> tuple[str, TopicMetadata]:
     if not is_valid_name(name):
         logger.warning("skipping creation of invalid topic %s", name)
         return "", TopicMetadata()
-    topic = TopicMetadata(bool(entry.get("paused")))
+    topic = TopicMetadata(
+        bool(entry.get("paused")),
+        retention=Retention(*(_optional(entry, name) for name in RETENTION_KEYS)),
+        origin=_optional(entry, "origin") or 0,
+    )
     for channel in entry.get("channels") or []:
         if not is_valid_name(channel.get("name", "")):
             logger.warning("skipping creation of invalid channel %s", channel.get("name", ""))
         elif not is_ephemeral(channel["name"]):
-            limit = channel.get("max_attempts")
             topic.channels[channel["name"]] = ChannelMetadata(
-                bool(channel.get("paused")), None if limit is None else int(limit)
+                bool(channel.get("paused")),
+                *(_optional(channel, key) for key in ("max_attempts", "hold_timeout", "idle_since")),
             )
     return ("" if is_ephemeral(name) else name), topic
+
+
+def _optional(entry: dict[str, Any], key: str) -> int | None:
+    value = entry.get(key)
+    return None if value is None else int(value)

@@ -1,4 +1,4 @@
-"""What this node must never forget: who it is, and which message ids and positions it has given away.
+"""What this node must never forget: its identity, and which message ids and positions it has given away.
 
 An id has 64 bits:
 
@@ -57,7 +57,7 @@ class Node:
                     int(known["blocks"]),
                 )
             except (ValueError, KeyError, TypeError) as error:
-                # Nobody used up a block a second since then, so this is ahead of all that were given.
+                # No node uses up a block a second, so this is ahead of all ids that were given since then.
                 self._next = int(time.time()) - 1_577_836_800
                 logger.error("%s does not read (%r): going on with block %d", self._path, error, self._next)
                 if text:

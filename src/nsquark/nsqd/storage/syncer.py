@@ -1,8 +1,8 @@
 """fsync, and whatever else waits for the disk, in a thread of its own.
 
-At most one fsync of a topic is under way; what comes meanwhile is covered by the next. Those who wait for
-the disk (`--sync-every=1`) get their answers together. One that fails is repeated until it works, and what it
-was for is written again: `log.syncing`.
+At most one fsync of a topic is under way. The next one covers everything that is written meanwhile.
+Publishers that wait for the disk (`--sync-every=1`) get their answers together. An fsync that fails is
+repeated until it works, and the data that it was for are written again: `log.syncing`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsquark.kernel import Receipt
 from nsquark.log import LogSync, replace_journal
+from nsquark.nsqd.core.answers import Receipt
 from nsquark.nsqd.stats.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Syncer:
             self.times.observe(ns)
             if journal_error is not None:
                 topic.journal.not_synced(generation)
-                topic.journal_failed(journal_error)
+                topic.journaling.failed(journal_error)
             error = self._finish(topic, sync)
             self._settle(receipts, error)
             if error is not None:
@@ -91,14 +91,14 @@ class Syncer:
         error = topic.log.finish_sync(sync)
         for segment, what in sync.lost:
             logger.error("topic %s: %s", topic.name, what)
-            topic.broken(what, "segment", str(segment.path))
+            topic.health.broken(what, "segment", str(segment.path))
         if error is None:
-            topic.works("fsync")
+            topic.health.works("fsync")
         return error
 
     def _failed(self, topic: Topic, error: OSError) -> None:
         """Try again a little later, whether anything is published or not. Until then the topic is busy."""
-        topic.failed_to("be synced", error, "fsync")
+        topic.health.failed_to("be synced", error, "fsync")
         self._busy.add(topic)
         self._again.add(topic)
         self._loop.call_later(RETRY, self._rested, topic)
@@ -135,7 +135,7 @@ class Syncer:
     async def sync_now(self, topic: Topic) -> None:
         """Return when everything the topic has committed is on the disk. Raises OSError.
 
-        Beside the fsyncs by `request`, whose pauses are no concern of who waits here.
+        It runs beside the fsyncs by `request`, and does not wait for their pauses.
         """
         sync = topic.log.start_sync()
         await self.run(sync.run)
@@ -148,14 +148,14 @@ class Syncer:
 
     async def sync_journal(self, topic: Topic) -> None:
         """Return when everything in the topic's journal is on the disk. Raises OSError."""
-        topic.store_journal()
+        topic.journaling.store()
         fds, generation = topic.journal.start_sync()
         failures: list[OSError | None] = []
         # Behind the fsync of a new file, if there is one: what came of that is known when this is done.
         await self.run(lambda: failures.append(_sync_all(fds)))
         if failures[0] is not None:
             topic.journal.not_synced(generation)
-            topic.journal_failed(failures[0])
+            topic.journaling.failed(failures[0])
             raise failures[0]
         if not topic.journal.sound:
             raise OSError(errno.EIO, "the journal could not be synced")

@@ -1,0 +1,17 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsquark.log.segment cimport Segment as FastSegment
+
+
+@cython.final
+cdef class LogFiles:
+    cdef public object directory, limits, lost, cut
+    cdef public list segments, deferred, records, found
+    cdef public int64_t max_bytes_per_file
+    cdef public int fd
+    cdef public bint torn
+    cdef object _unsynced
+
+    @cython.locals(segment=FastSegment, done=int64_t)
+    cpdef FastSegment write(self, bytes data, int64_t size)

@@ -1,0 +1,236 @@
+"""The files of a log: appended to, rolled, synced and deleted.
+
+A log has at least one file, and appends to the newest. A file is one segment, or several if it was damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from nsquark.errors import LogCorrupt
+
+from .damage import Record
+from .deferred import Deferred
+from .opening import Inspected, inspect, take_up
+from .ranges import Ranges
+from .retention import Limits, count_deletable, is_retained, size_of
+from .segment import Segment
+from .syncing import LogSync, take_up_doubts
+from .tail import TailChunk
+from .unsynced import UnsyncedFiles
+
+ROLL_WHEN_CONSUMED = 1 << 20
+
+
+class LogFiles:
+    """The segments in `directory`, in the order of their positions; the last one is the newest.
+
+    `torn` says that the newest file may have bytes behind its last whole batch.
+    """
+
+    def __init__(self, directory: Path, limits: Limits, floor: int, inspected: Inspected | None) -> None:
+        """Open what an earlier process has left in the directory, or begin a first file at position `floor`.
+
+        Raises OSError and UnknownVersion. Damaged bytes are kept aside before they are cut off or left out.
+        """
+        self.directory = directory
+        self.limits = limits
+        self.max_bytes_per_file = limits.max_bytes_per_file
+        self.torn = False
+        if inspected is None:
+            inspected = inspect(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        doubted = take_up_doubts(directory)
+        found = take_up(directory, inspected)
+        self.segments = found.segments
+        self.deferred: list[Deferred] = found.deferred  # the deferred batches of the newest file
+        self.lost: Ranges = found.lost  # positions whose messages were damaged
+        self.records: list[Record] = found.records  # of damage, those that no operator has acknowledged
+        self.found: list[Record] = found.found  # of those, the ones that were found just now
+        self.cut: tuple[Path, int] | None = found.cut  # the file whose torn tail was cut off, and its bytes
+        if self.segments:
+            self.fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        else:
+            self.fd = self._create(floor)
+        self._unsynced = UnsyncedFiles(directory)
+        self._unsynced.take_up(self.segments, doubted)
+
+    def _create(self, base: int) -> int:
+        """Begin a file that becomes the newest; returns the descriptor to write it with. Raises OSError."""
+        segment = Segment(self.directory, base)
+        segment.modified = time.time()
+        fd = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.segments.append(segment)
+        return fd
+
+    @property
+    def first(self) -> int:
+        """The first position of the oldest file."""
+        return self.segments[0].file_base
+
+    @property
+    def end(self) -> int:
+        """The position behind the last message."""
+        return self.segments[-1].end
+
+    @property
+    def size(self) -> int:
+        """The bytes of all segments."""
+        return size_of(self.segments)
+
+    # ---- writing
+
+    def write(self, data: bytes, size: int) -> Segment:
+        """Append to the newest file, or to another one if that has no room; returns the segment.
+
+        Raises OSError, and then nothing of it is in the files. The caller adds to the segment what it wrote.
+        """
+        segment: Segment = self.segments[-1]
+        if self.torn or (segment.size and segment.size + size > self.max_bytes_per_file):
+            self._make_room(size)
+            segment = self.segments[-1]
+        try:
+            done = os.write(self.fd, data)
+            while done < size:
+                done += os.write(self.fd, memoryview(data)[done:])
+        except OSError:
+            self.torn = True
+            self._mend()  # so that the next write can follow
+            raise
+        return segment
+
+    def _make_room(self, size: int) -> None:
+        """Cut off what a failed write has left, and begin another file if the newest has no room."""
+        if self.torn:
+            self._mend()
+        newest = self.segments[-1].size
+        if newest and newest + size > self.max_bytes_per_file:
+            self._roll()
+
+    def _mend(self) -> None:
+        os.ftruncate(self.fd, self.segments[-1].size)
+        self.torn = False
+
+    def _roll(self) -> None:
+        """Begin another file. Raises OSError, and the log goes on with the one it has."""
+        old = self.segments[-1]
+        self._unsynced.limit_open_files()
+        fd = self._create(old.end)
+        old.modified = time.time()
+        self._unsynced.roll(self.fd, self.segments[-1])
+        self.fd = fd
+
+    # ---- reading
+
+    def segment_at(self, position: int) -> Segment:
+        """The segment that holds this position, or the first one behind it."""
+        at = bisect_right(self.segments, position, key=_base_of) - 1
+        return self.segments[max(at, 0)]
+
+    def segment_after(self, segment: Segment) -> Segment | None:
+        at = bisect_right(self.segments, segment.base, key=_base_of)
+        return self.segments[at] if at < len(self.segments) else None
+
+    # ---- damage
+
+    def suspect(self, error: LogCorrupt) -> Segment | None:
+        """The segment that did not read as it was written. The caller has to verify it (again).
+
+        None where that would not help: the segment is gone, or has been suspected before. Raises OSError.
+        """
+        for segment in self.segments:
+            if str(segment.path) == error.segment and segment.start <= error.offset <= segment.size:
+                if segment.suspected:
+                    return None
+                if segment is self.segments[-1]:
+                    self._roll()
+                segment.verified, segment.suspected = False, True
+                return segment
+        return None
+
+    def leave_out(self, segment: Segment) -> list[Record]:
+        """Go on without the parts of a segment that `verify` has found damaged; returns what is lost."""
+        if segment not in self.segments:
+            return []
+        at = self.segments.index(segment)
+        self.segments[at : at + 1] = segment.pieces or [segment.nothing_left()]
+        known = {each.path for each in self.records}
+        for record in segment.lost:
+            self.lost.add(*record.lost)
+            if not record.acknowledged and record.path not in known:
+                self.records.append(record)
+        segment.close()
+        return segment.lost
+
+    # ---- what the disk holds
+
+    def start_sync(self, chunks: Sequence[TailChunk]) -> LogSync:
+        """An attempt to sync; `chunks` are those in memory. Raises OSError: see `TopicLog.start_sync`."""
+        if self.fd < 0:  # closed
+            return LogSync(None, ())
+        if self._unsynced.newest_is_final():
+            self._roll()
+        return self._unsynced.start(self.fd, self.end, chunks)
+
+    def finish_sync(self, sync: LogSync) -> OSError | None:
+        """Take note of what is on the disk; returns why not everything is that was there when it started."""
+        return self._unsynced.finish(sync, self.segments)
+
+    def finish_syncs_that_ran(self) -> None:
+        self._unsynced.finish_those_that_ran(self.segments)
+
+    def count_unsynced(self) -> int:
+        """How many messages the disk may not hold."""
+        return self._unsynced.count(self.end)
+
+    @property
+    def new_file(self) -> bool:
+        """Whether a power cut could take a whole file of this log."""
+        return self._unsynced.new_file
+
+    @property
+    def failing(self) -> bool:
+        """Whether something must be written again before anything can be called synced."""
+        return self._unsynced.failing
+
+    # ---- what may go
+
+    def held_from(self, position: int) -> tuple[int, int]:
+        """The bytes of the segments that hold this position and everything behind it, and how many files."""
+        at = max(bisect_right(self.segments, position, key=_base_of) - 1, 0)
+        held = self.segments[at:]
+        return size_of(held), len({segment.path for segment in held})
+
+    @property
+    def trimmable(self) -> bool:
+        """Whether `trim` could let go of anything."""
+        return len(self.segments) > 1 or self.segments[0].size >= ROLL_WHEN_CONSUMED
+
+    def trim(self, low: int, now: float) -> list[Segment]:
+        """Let go of what lies before `low` and is not retained; the caller deletes the segments returned."""
+        if low >= self.end and self.segments[-1].size >= ROLL_WHEN_CONSUMED:
+            if not is_retained(self.limits, self.size, 0.0):
+                self._roll()
+        number = count_deletable(self.segments, low, self.limits, now)
+        gone = self.segments[:number]
+        if gone:
+            del self.segments[:number]
+            self._unsynced.forget({segment.path for segment in gone})
+        self.lost.drop_below(self.first)
+        return gone
+
+    def close(self) -> None:
+        self._unsynced.close()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        for segment in self.segments:
+            segment.close()
+
+
+def _base_of(segment: Segment) -> int:
+    return segment.base

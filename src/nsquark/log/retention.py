@@ -1,0 +1,75 @@
+"""How much a log keeps: its limits, and which of its files may be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .segment import Segment
+
+
+class Limits(NamedTuple):
+    """How large a log and its parts may grow. 0 switches a retention off."""
+
+    max_bytes_per_file: int = 100 << 20
+    tail_messages: int = 10000
+    retention_bytes: int = 0
+    retention_time: float = 0.0
+
+
+UNLIMITED = -1
+_MOST = (1 << 63) - 1  # bytes, or ns
+
+
+class Retention(NamedTuple):
+    """What one log keeps in place of what all logs keep. None leaves it at that, UNLIMITED keeps all."""
+
+    bytes: int | None = None
+    time: int | None = None  # ns
+
+    def apply_to(self, limits: Limits) -> Limits:
+        """These limits, with this retention in place of theirs."""
+        if self.bytes is not None:
+            limits = limits._replace(retention_bytes=_MOST if self.bytes == UNLIMITED else self.bytes)
+        if self.time is not None:
+            time = _MOST if self.time == UNLIMITED else self.time
+            limits = limits._replace(retention_time=time / 1e9)
+        return limits
+
+
+def is_retained(limits: Limits, size: int, age: float) -> bool:
+    """Whether retention keeps a file that no channel needs, in a log of `size` bytes.
+
+    `age` is how long ago the file was last written, in seconds. Retention keeps a file as long as no limit
+    that was set is exceeded.
+    """
+    if not limits.retention_bytes and not limits.retention_time:
+        return False
+    if limits.retention_bytes and size > limits.retention_bytes:
+        return False
+    return not limits.retention_time or age <= limits.retention_time
+
+
+def count_deletable(segments: Sequence[Segment], low: int, limits: Limits, now: float) -> int:
+    """How many of the oldest segments may go, when no channel needs anything before the position `low`.
+
+    A file goes as a whole, with all its segments. The newest file stays.
+    """
+    size = size_of(segments)
+    deletable = 0
+    while True:
+        path = segments[deletable].path
+        end = deletable
+        while end < len(segments) and segments[end].path == path:
+            end += 1
+        if end == len(segments) or segments[end - 1].end > low:
+            return deletable
+        if is_retained(limits, size, now - segments[deletable].modified):
+            return deletable
+        size -= size_of(segments[deletable:end])
+        deletable = end
+
+
+def size_of(segments: Sequence[Segment]) -> int:
+    """The bytes of these segments."""
+    return sum(segment.size - segment.start for segment in segments)

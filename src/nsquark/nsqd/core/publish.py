@@ -1,0 +1,144 @@
+"""What clients publish, on its way from a read to the topic.
+
+A connection has a `PublishStream`. When the connection has published, the stream follows: as long as what is
+read is more of the same, it goes straight into the writer of the topic's log, and the topic's
+`PendingPublishes` get the receipt. The topic settles the receipts when it has committed.
+
+Unread bytes of a connection have one owner at a time. While the stream follows, that is the stream: it keeps
+the beginning of a command that a read ends with. Otherwise it is the connection's parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nsquark.errors import ProtocolError
+from nsquark.kernel import BatchWriter, Buffer, unfinished_command
+
+from .answers import AnswerQueue, Receipt
+
+MOST_KEPT = 64 << 10  # bytes of an incomplete command; a larger one goes through the parser
+LOOK_EVERY = 64  # publishes: how often the size of what is pending is looked at
+
+
+class PendingPublishes:
+    """What is published to a topic and not committed: messages in the writer of its log, and receipts."""
+
+    __slots__ = (
+        "_commit", "_large", "_published", "_too_much", "consumers", "open", "receipts", "since", "writer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        writer: BatchWriter,
+        published: Callable[[], object],
+        commit: Callable[[], object],
+        large: int,
+        too_much: int,
+    ) -> None:
+        """`published` is called at the first publish, to have a commit come later.
+
+        `commit` is called at once when more than `too_much` bytes are pending, and after a publish of `large`
+        bytes while there are no consumers.
+        """
+        self.writer = writer
+        self._published = published
+        self._commit = commit
+        self._large = large
+        self._too_much = too_much
+        self.receipts: list[Receipt] = []
+        self.since = 0  # when the first publish came, ns since the epoch
+        self.consumers = 0  # of all channels of the topic
+        self.open = True  # to streams that follow
+
+    def added(self, receipt: Receipt, size: int, now: int) -> None:
+        """Messages with bodies of `size` bytes are in the writer."""
+        receipts = self.receipts
+        receipts.append(receipt)
+        waiting = len(receipts)
+        if waiting == 1:
+            self.since = now
+        if size >= self._large and not self.consumers:
+            self._commit()
+        elif waiting == 1:
+            self._published()
+        elif waiting % LOOK_EVERY == 0 and self.writer.size > self._too_much:
+            self._commit()
+
+    def take_receipts(self) -> list[Receipt]:
+        """Those who published since the last call; the caller settles them."""
+        receipts = self.receipts
+        self.receipts = []
+        return receipts
+
+
+class PublishStream:
+    """A connection that goes on publishing to one topic, with one kind of command."""
+
+    __slots__ = (
+        "_answers", "_error", "_line", "_max_body_size", "_max_msg_size", "_mpubs", "_pending", "heard",
+        "kept", "taken",
+    )  # fmt: skip
+
+    def __init__(self, answers: AnswerQueue, max_msg_size: int, max_body_size: int) -> None:
+        self._answers = answers
+        self._max_msg_size = max_msg_size
+        self._max_body_size = max_body_size
+        self._pending: PendingPublishes | None = None
+        self._line = b""
+        self._mpubs = False
+        self._error: type[ProtocolError] | None = None
+        self.kept = b""  # the beginning of a command: it goes before what is read next
+        self.taken = 0  # messages; the connection counts them for its topic and sets this to 0
+        self.heard = 0  # when the last whole command came while the stream followed, monotonic ns
+
+    @property
+    def following(self) -> bool:
+        return self._pending is not None
+
+    def follow(self, pending: PendingPublishes, line: bytes, error: type[ProtocolError]) -> None:
+        """Expect commands with this line (PUB or MPUB), which fail with `error`."""
+        self._pending, self._line, self._error = pending, line, error
+        self._mpubs = line.startswith(b"M")
+
+    def forget(self) -> bytes:
+        """Follow no longer; returns what is kept, which is the caller's from here on."""
+        kept = self.kept
+        self.kept = b""
+        self._pending = None
+        return kept
+
+    def take(self, data: Buffer, start: int, end: int, now: int, monotonic: int) -> int:
+        """Take what is expected of a read, whose first bytes are those that were kept.
+
+        Returns how many bytes are taken or kept. What lies behind is something else, or too large to keep, or
+        more than there are ids for at hand.
+        """
+        pending = self._pending
+        self.kept = b""
+        if pending is None or not pending.open:
+            return 0
+        end = min(end, len(data))
+        if not 0 <= start <= end:
+            raise ValueError(f"[{start}, {end}) is not in the buffer")
+        writer = pending.writer
+        count, commands, size = writer.count, writer.commands, writer.body_bytes
+        if self._mpubs:
+            stop = writer.add_whole_mpubs(
+                data, start, end, self._line, self._max_msg_size, self._max_body_size, now
+            )
+        else:
+            stop = writer.add_whole_pubs(data, start, end, self._line, self._max_msg_size, now)
+        if stop < end and end - stop <= MOST_KEPT:
+            self.kept = unfinished_command(
+                data, stop, end, self._line, self._max_msg_size, self._max_body_size
+            )
+            if self.kept:
+                stop = end
+        commands = writer.commands - commands
+        if commands:
+            self.taken += writer.count - count
+            self.heard = monotonic
+            answer = self._answers.expect(self._error, commands)  # type: ignore[arg-type]  # it follows
+            pending.added(answer, writer.body_bytes - size, now)  # the last thing: it may end in anything
+        return stop - start

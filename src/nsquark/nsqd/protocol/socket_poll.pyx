@@ -1,0 +1,168 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The sockets of all clients, read in one go.
+
+The event loop watches one descriptor, that of the SocketPoll. When it is ready, `run` reads every socket that
+has something. A client that goes on publishing in the way its PublishStream follows costs two system calls and
+no Python; all others are handed what they sent.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from nsquark.nsqd.core.publish cimport MOST_KEPT, PublishStream
+
+cdef extern from "<sys/socket.h>":
+    Py_ssize_t recv(int fd, void *data, size_t size, int flags) nogil
+    int MSG_DONTWAIT
+
+cdef extern from "<sys/epoll.h>":
+    ctypedef union epoll_data_t:
+        int fd
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int EPOLLIN, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL
+    int epoll_create1(int flags)
+    int epoll_ctl(int poll, int what, int fd, epoll_event *event)
+    int epoll_wait(int poll, epoll_event *events, int room, int timeout) nogil
+
+cdef extern from "<time.h>":
+    cdef struct timespec:
+        int64_t tv_sec
+        long tv_nsec
+    int CLOCK_REALTIME, CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec *now) nogil
+
+cdef extern from "<unistd.h>":
+    int close(int fd)
+
+cdef enum:
+    ROOM = 256
+
+
+cdef inline int64_t clock(int which):
+    cdef timespec now
+    clock_gettime(which, &now)
+    return now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef class Member:
+    cdef object protocol
+    cdef PublishStream stream
+
+
+cdef class SocketPoll:
+    cdef int poll
+    cdef list members  # by descriptor
+    cdef object shared  # the read buffer of all connections
+    cdef object pinned  # a memoryview of it, so that it stays where it is
+    cdef uint8_t *buffer
+    cdef size_t size
+    cdef epoll_event events[ROOM]
+
+    def __cinit__(self, shared):
+        cdef Py_buffer view
+        self.poll = -1
+        self.members = []
+        self.shared = shared
+        self.pinned = memoryview(shared)
+        PyObject_GetBuffer(self.pinned, &view, PyBUF_WRITABLE)
+        self.buffer = <uint8_t *> view.buf
+        self.size = <size_t> view.len
+        PyBuffer_Release(&view)
+        if self.size <= <size_t> MOST_KEPT:
+            raise ValueError(f"a buffer of {self.size} bytes is too small: {MOST_KEPT} of a command are kept in it")
+        self.poll = epoll_create1(EPOLL_CLOEXEC)
+        if self.poll < 0:
+            raise OSError(errno, "epoll_create1")
+
+    def __dealloc__(self):
+        self.close()
+
+    def fileno(self):
+        return self.poll
+
+    def close(self):
+        if self.poll >= 0:
+            close(self.poll)
+            self.poll = -1
+            self.members = []
+
+    def add(self, int fd, protocol, PublishStream stream not None):
+        cdef epoll_event event
+        cdef Member member = Member()
+        if fd < 0:
+            raise ValueError(f"{fd} is not a descriptor")
+        member.protocol = protocol
+        member.stream = stream
+        event.events = EPOLLIN
+        event.data.fd = fd
+        if epoll_ctl(self.poll, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, "epoll_ctl")
+        while len(self.members) <= fd:
+            self.members.append(None)
+        self.members[fd] = member
+
+    def remove(self, int fd, protocol):
+        # Not if the descriptor is another's by now: descriptors are used again.
+        cdef epoll_event event
+        if 0 <= fd < len(self.members) and self.members[fd] is not None:
+            if (<Member> self.members[fd]).protocol is protocol:
+                self.members[fd] = None
+                epoll_ctl(self.poll, EPOLL_CTL_DEL, fd, &event)  # one that is closed has gone by itself
+
+    def run(self):
+        cdef int number, ready
+        cdef int fd
+        cdef int64_t monotonic
+        if self.poll < 0:
+            return
+        ready = epoll_wait(self.poll, self.events, ROOM, 0)
+        monotonic = clock(CLOCK_MONOTONIC)
+        for number in range(ready):
+            fd = self.events[number].data.fd
+            member = self.members[fd] if fd < len(self.members) else None
+            if member is None:
+                continue  # gone since
+            try:
+                self.read(fd, <Member> member, monotonic)
+            except Exception as error:
+                self.remove(fd, (<Member> member).protocol)
+                (<Member> member).protocol.failed(error)
+
+    cdef int read(self, int fd, Member member, int64_t monotonic) except -1:
+        cdef PublishStream stream = member.stream
+        cdef Py_buffer view
+        cdef Py_ssize_t got, end, taken
+        cdef int failure
+        if stream._pending is not None:
+            end = len(stream.kept)
+            memcpy(self.buffer, PyBytes_AS_STRING(stream.kept), <size_t> end)
+            got = recv(fd, self.buffer + end, self.size - <size_t> end, MSG_DONTWAIT)
+            failure = errno
+            if got > 0:
+                end += got
+                # The time of this read: others of the run have published by the clock meanwhile.
+                taken = stream.take(self.shared, 0, end, clock(CLOCK_REALTIME), monotonic)
+                if taken < end:
+                    member.protocol.left(taken, end)
+                return 0
+        else:
+            PyObject_GetBuffer(member.protocol.get_buffer(-1), &view, PyBUF_WRITABLE)
+            got = recv(fd, view.buf, <size_t> view.len, MSG_DONTWAIT)
+            failure = errno  # before anything else is called
+            PyBuffer_Release(&view)
+            if got > 0:
+                member.protocol.received(got)
+                return 0
+        if got == 0:
+            self.remove(fd, member.protocol)
+            member.protocol.ended()
+        elif failure != EAGAIN and failure != EINTR:
+            # Reading has taken the error off the socket: the transport would find an end like any other.
+            self.remove(fd, member.protocol)
+            member.protocol.lost(failure)
+        return 0

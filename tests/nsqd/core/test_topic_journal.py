@@ -1,0 +1,374 @@
+"""A journal that is rewritten while everything goes on: whatever happens when, nothing of it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsquark.nsqd.core import backlog
+from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.storage.syncer import Syncer
+from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
+
+
+class Rig:
+    def __init__(self, path: Path) -> None:
+        self.harness = Harness(path, Clock())
+        self.others: list[Harness] = []
+        self.topic = self.harness.topic("t")
+        self.channel = self.topic.channel("c")
+        self.reader = Reader()
+        self.channel.add_consumer(self.reader.consumer)
+
+    def publish(self, *bodies: bytes, defer: float = 0) -> None:
+        self.topic.publish(list(bodies), defer, Publisher())
+        self.run()
+
+    def run(self) -> None:
+        self.topic.commit()
+        self.harness.turn.run()
+
+    def want(self, number: int) -> None:
+        self.channel.set_ready(self.reader.consumer, number)
+        self.run()
+
+    def after_a_crash(self, elsewhere: Path | None = None) -> Topic:
+        """The topic as another process would find it now, or would find a copy of it."""
+        path = elsewhere or self.harness.path
+        if elsewhere is not None:
+            shutil.copytree(self.harness.path / "t", elsewhere / "t")
+        return self.opened(path, ["c"])
+
+    def opened(self, path: Path, channels: list[str]) -> Topic:
+        harness = Harness(path, self.harness.clock)
+        self.others.append(harness)
+        topic = harness.topics["t"] = Topic(harness, "t", path / "t")
+        topic.restore(channels, False, harness.clock.now)
+        return topic
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in (self.harness.path / "t").glob("journal.*"))
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setattr(backlog, "SNAPSHOT_STEP", 2)
+    rig = Rig(tmp_path)
+    yield rig
+    for harness in (rig.harness, *rig.others):
+        harness.close()
+
+
+def busy(rig: Rig) -> None:
+    """Messages in every state: 5 finished, 4 in flight, 3 requeued, 6 deferred, 2 fresh."""
+    rig.want(12)
+    rig.publish(*[b"x"] * 12)
+    got = [number for number, _, _ in rig.reader.take()]
+    for number in got[:5]:
+        rig.channel.finish(rig.reader.consumer, number, number + 1)
+    rig.reader.consumer.ready_count = 0
+    for number in got[5:8]:
+        rig.channel.requeue(rig.reader.consumer, number, 0, rig.harness.clock.now)
+    rig.publish(*[b"d"] * 3, defer=5)
+    rig.publish(*[b"d"] * 3, defer=9)
+    rig.publish(b"y", b"y")
+
+
+def state(topic: Topic) -> tuple[int, int]:
+    channel = topic.channels["c"]
+    return channel.depth + channel.in_flight_count, channel.deferred_count
+
+
+def finish_all(rig: Rig) -> None:
+    rig.want(100)
+    for number, _, _ in rig.reader.take():
+        rig.channel.finish(rig.reader.consumer, number, number + 1)
+
+
+CHANGES: list[Callable[[Rig], None]] = [
+    lambda rig: rig.want(100),
+    finish_all,
+    lambda rig: rig.harness.pass_time(6 * SECOND),
+    lambda rig: (rig.harness.pass_time(6 * SECOND), rig.want(100)),
+    lambda rig: (rig.harness.pass_time(10 * SECOND), finish_all(rig)),
+    lambda rig: rig.channel.remove_consumer(rig.reader.consumer),
+    lambda rig: rig.channel.empty(),
+    lambda rig: rig.channel.seek(2),
+    lambda rig: rig.channel.commit(14),
+    lambda rig: rig.publish(b"new", defer=5),
+    lambda rig: rig.publish(b"new"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("when", range(8))
+def test_a_crash_at_any_time_finds_what_was_there(
+    rig: Rig, when: int, change: Callable[[Rig], None], tmp_path: Path
+) -> None:
+    busy(rig)
+    assert state(rig.topic) == (9, 6)
+    for step, _ in enumerate(rig.topic.journaling.rewriting()):
+        if step == when:
+            change(rig)
+            rig.run()
+        if step >= when:
+            assert state(rig.after_a_crash(tmp_path / str(step))) == state(rig.topic)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("when", range(8))
+def test_the_new_file_says_the_same(rig: Rig, when: int, change: Callable[[Rig], None]) -> None:
+    busy(rig)
+    rewriting = rig.topic.journaling.rewriting()
+    for step, _ in enumerate(rewriting):
+        if step == when:
+            change(rig)
+            rig.run()
+    assert rig.topic.journal.next_file is None
+    assert rig.files() == ["journal.000002"]
+    again = rig.after_a_crash()
+    assert state(again) == state(rig.topic)
+    unfinished = sum(state(again))
+    reader = Reader()
+    again.channels["c"].add_consumer(reader.consumer)
+    again.channels["c"].set_ready(reader.consumer, 100)
+    harness: Any = again._services
+    harness.turn.run()
+    harness.pass_time(60 * SECOND)
+    assert len({number for number, _, _ in reader.got}) == unfinished
+
+
+def test_until_it_is_complete_the_old_file_counts(rig: Rig) -> None:
+    busy(rig)
+    rewriting = rig.topic.journaling.rewriting()
+    next(rewriting)
+    next(rewriting)
+    assert rig.files() == ["journal.000001", "journal.000002.new"]
+    again = rig.after_a_crash()
+    assert state(again) == (9, 6)
+    assert rig.files() == ["journal.000002"]  # the rest of it is gone
+    again.close()
+
+
+def test_while_it_is_brought_to_the_disk_both_files_go_on(rig: Rig) -> None:
+    waiting: list[tuple[Callable[[], None], Callable[[OSError | None], None]]] = []
+    rig.harness.syncer.run_then = lambda work, done: waiting.append((work, done))
+    busy(rig)
+    for _ in rig.topic.journaling.rewriting():
+        pass
+    [(work, done)] = waiting
+    rig.publish(b"one more", defer=5)
+    work()  # it has its name now, and the journal has not switched to it yet
+    assert rig.files() == ["journal.000001", "journal.000002"]
+    rig.publish(b"another", defer=5)
+    fds, _ = rig.topic.journal.start_sync()
+    assert len(fds) == 2
+    for fd in fds:
+        os.close(fd)
+    folder = rig.harness.path / "t"
+    assert (folder / "journal.000002").stat().st_size > (folder / "journal.000001").stat().st_size // 2
+    rig.topic.trimming.run(0.0)
+    assert len(waiting) == 1  # one at a time
+    done(None)
+    assert rig.files() == ["journal.000002"]
+    rig.publish(b"and another", defer=5)
+    assert state(rig.after_a_crash()) == (9, 9)
+
+
+@pytest.mark.parametrize("which", [1, 3])
+def test_a_disk_that_refuses_leaves_the_old_file(
+    rig: Rig, which: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy(rig)
+    rewriting = rig.topic.journaling.rewriting()
+    for _ in range(which):
+        next(rewriting)
+    copy = rig.topic.journal.next_file
+    assert copy is not None
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if fd == copy.fd:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        for _ in rewriting:
+            pass
+    assert rig.topic.journal.next_file is None
+    assert rig.files() == ["journal.000001"]
+    assert rig.harness.problems
+    rig.publish(b"more")
+    for _ in rig.topic.journaling.rewriting():
+        pass
+    assert not rig.harness.problems
+    assert state(rig.after_a_crash()) == (10, 6)
+
+
+def test_a_topic_that_ends_meanwhile_leaves_nothing_behind(rig: Rig) -> None:
+    busy(rig)
+    rewriting = rig.topic.journaling.rewriting()
+    next(rewriting)
+    rig.topic.close()
+    assert len(rig.files()) == 1
+    assert list(rewriting) == []
+    assert state(rig.after_a_crash()) == (9, 6)
+
+
+def test_a_channel_that_is_deleted_meanwhile_is_gone(rig: Rig) -> None:
+    busy(rig)
+    rig.topic.channel("d")
+    rewriting = rig.topic.journaling.rewriting()
+    next(rewriting)
+    rig.topic.delete_channel("c")
+    rig.run()
+    for _ in rewriting:
+        pass
+    assert list(rig.opened(rig.harness.path, []).channels) == ["d"]
+
+
+def test_an_overgrown_journal_is_rewritten_step_by_step(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsquark.log.journal.journal.COMPACT_FROM", 10)
+    monkeypatch.setattr("nsquark.log.journal.journal.COMPACT_GROWTH", 1)
+    busy(rig)
+    assert rig.topic.journal.overgrown
+    assert len(list(rig.topic.trimming.steps(0.0))) > 6
+    assert rig.files() == ["journal.000002"]
+
+
+def test_a_topic_without_channels_says_where_it_stands(rig: Rig) -> None:
+    topic = rig.topic
+    topic.delete_channel("c")
+    topic.publish([b"one", b"two"], 0, Publisher())
+    topic.commit()
+    for _ in topic.journaling.rewriting():
+        pass
+    again = rig.opened(rig.harness.path, [])
+    assert (again.epoch, again.depth) == (topic.epoch, 2)
+
+
+def test_a_topic_that_ends_while_it_is_trimmed_writes_no_more(rig: Rig) -> None:
+    busy(rig)
+    rig.topic.journal.not_synced(rig.topic.journal.generation)  # so that it would be written again
+    trimming = rig.topic.trimming.steps(0.0)
+    next(trimming)
+    rig.topic.exit()
+    before = rig.files()
+    assert list(trimming) == []
+    assert rig.files() == before
+    assert rig.harness.health.text == "OK"
+
+
+def test_the_disk_is_not_blamed_for_the_journal_of_a_topic_that_is_gone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.topic.exit()
+    rig.topic.journaling.failed(OSError(errno.ENOENT, "No such file or directory"))
+    assert caplog.records == []
+
+
+def test_a_paused_topic_that_a_crash_set_back_defers_nothing_twice(tmp_path: Path) -> None:
+    """nsqd.dat still says paused, though the topic went on and its messages were finished or requeued."""
+    harness = Harness(tmp_path, Clock())
+    topic = harness.topic("t")
+    channel, reader = topic.channel("c"), Reader()
+    channel.add_consumer(reader.consumer)
+    channel.set_ready(reader.consumer, 100)
+    topic.publish([b"stays in flight"], 0, Publisher())
+    harness.turn.run()
+    topic.pause()
+    for _ in range(3):
+        topic.publish([b"d"], 1, Publisher())
+        harness.turn.run()
+    topic.unpause()
+    harness.clock.now += 2 * SECOND
+    channel.queue_due(harness.clock.now)
+    harness.turn.run()
+    _, (finished, _, _), (requeued, _, _), _ = reader.take()
+    channel.finish(reader.consumer, finished, finished + 1)
+    channel.requeue(reader.consumer, requeued, 0, harness.clock.now)
+    harness.turn.run()
+    other = Harness(tmp_path, harness.clock)
+    again = other.topics["t"] = Topic(other, "t", tmp_path / "t")
+    again.restore(["c"], True, harness.clock.now)
+    again.unpause()
+    channel = again.channels["c"]
+    channel.queue_due(harness.clock.now)
+    assert (channel.depth, channel.deferred_count) == (3, 0)
+    for each in (harness, other):
+        each.close()
+
+
+@pytest.mark.parametrize("switched", [False, True])
+async def test_an_fsync_of_the_new_file_that_fails_is_not_made_up_for_by_the_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, switched: bool
+) -> None:
+    busy(rig)
+    journal = rig.topic.journal
+    rewriting = rig.topic.journaling.rewriting()
+    next(rewriting)
+    rig.publish(b"more", defer=9)
+    assert journal.next_file is not None
+    copy, working = os.fstat(journal.next_file.fd).st_ino, os.fdatasync
+
+    def refusing(fd: int) -> None:
+        if os.fstat(fd).st_ino == copy:
+            raise OSError(errno.EIO, "Input/output error")
+        working(fd)
+
+    monkeypatch.setattr(os, "fdatasync", refusing)
+    syncer = Syncer(asyncio.get_running_loop())
+    syncer.request(rig.topic)
+    if switched:
+        assert list(rewriting)
+    syncer.stop()
+    assert (journal.sound, journal.next_file) == (False, None)
+    assert list(rewriting) == []
+    assert len(rig.files()) == 1
+    syncer.close()
+
+
+def test_a_journal_that_lacks_descriptors_to_sync_keeps_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next(rig.topic.journaling.rewriting())
+    rig.publish(b"more", defer=9)
+    journal, dup, taken = rig.topic.journal, os.dup, []
+
+    def one_left(fd: int) -> int:
+        if taken:
+            raise OSError(errno.EMFILE, "Too many open files")
+        taken.append(dup(fd))
+        return taken[0]
+
+    monkeypatch.setattr(os, "dup", one_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        journal.start_sync()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(taken[0])
+    assert journal.unsynced
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_damage_to_any_piece_of_the_snapshot_loses_nothing(rig: Rig, tmp_path: Path, number: int) -> None:
+    busy(rig)
+    for _ in rig.topic.journaling.rewriting():
+        pass
+    [name] = rig.files()
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(rig.harness.path / "t", elsewhere / "t")
+    data = bytearray((elsewhere / "t" / name).read_bytes())
+    blocks = [at for at in range(len(data)) if data.startswith(b"NQJ1", at)]
+    assert len(blocks) == 8
+    data[blocks[number] + 12] ^= 0xFF
+    (elsewhere / "t" / name).write_bytes(data)
+    channel = rig.opened(elsewhere, ["c"]).channels["c"]
+    assert channel.unfinished >= rig.channel.unfinished
