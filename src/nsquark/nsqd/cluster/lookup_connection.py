@@ -1,6 +1,6 @@
-"""One connection to an nsqlookupd: who we are, then every topic and channel, then what changes, and PINGs.
+"""One connection to an nsqlookupd: IDENTIFY, then every topic and channel, then the changes, and PINGs.
 
-What is to be told is kept as names, and whether that is a REGISTER or an UNREGISTER is seen when it is sent.
+Changes are kept as names. Whether one is a REGISTER or an UNREGISTER is decided when it is sent.
 At most `WINDOW` commands are unanswered, so a lookupd that does not read or answer costs a few kilobytes, and
 only until it is given up.
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from nsquark.errors import BadBody, ConnectionLost
+from nsquark.nsqd.core.topic import Topic
 from nsquark.wire import (
     LOOKUP_MAGIC,
     PING,
@@ -24,15 +25,12 @@ from nsquark.wire import (
     parse_lookupd,
 )
 
-if TYPE_CHECKING:
-    from nsquark.nsqd.core.topic import Topic
-
 logger = logging.getLogger(__name__)
 
 WINDOW = 128
 PING_INTERVAL = 15.0
 ANSWER_WITHIN = 1.0
-# Should it be us who stood still for a second, the answer is already there: it gets this long to be read.
+# If nsqd itself stood still for a second, the answer is already there: it gets this long to be read.
 GRACE = 0.1
 
 
@@ -43,6 +41,7 @@ class LookupConnection(asyncio.Protocol):
         """`document` is what to say of ourselves; `topics` is what there is at any time."""
         self.address = address
         self.info: PeerInfo | None = None  # of the lookupd, once it has told
+        self.identified = asyncio.Event()  # set once `info` is known, or never will be
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._document = document
         self._topics = topics
@@ -87,6 +86,7 @@ class LookupConnection(asyncio.Protocol):
                 logger.error("LOOKUPD(%s): answered %s", self.address, ascii(answer[:256]))
             return
         self.info = parse_lookupd(answer)
+        self.identified.set()
         info = self.info
         logger.info("LOOKUPD(%s): peer is %s:%d", self.address, info.broadcast_address, info.http_port)
         for topic in self._topics.values():
@@ -162,5 +162,6 @@ class LookupConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+        self.identified.set()
         if not self.ended.done():
             self.ended.set_result(reason)

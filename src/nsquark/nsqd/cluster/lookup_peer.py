@@ -27,6 +27,7 @@ class LookupPeer:
     def __init__(self, address: str, connect: Callable[[str], LookupConnection]) -> None:
         self.address = address
         self.connection: LookupConnection | None = None
+        self.settled = asyncio.Event()  # set once the lookupd has told who it is, or could not be reached
         self._new_connection = connect
         self._delay = FIRST_DELAY
         self._said: tuple[str, float] = ("", 0.0)
@@ -39,6 +40,7 @@ class LookupPeer:
 
     def close(self) -> None:
         self._task.cancel()
+        self.settled.set()
         if self.connection is not None:
             self.connection.close()
 
@@ -61,7 +63,10 @@ class LookupPeer:
                 await loop.create_connection(lambda: connection, host or "localhost", port)
         except (OSError, ValueError) as error:
             self._say(f"failed to connect - {str(error) or type(error).__name__}")
+            self.settled.set()
             return LONGEST_DELAY
+        await connection.identified.wait()
+        self.settled.set()
         reason = await connection.ended
         if loop.time() - started >= STEADY:
             self._delay = FIRST_DELAY
