@@ -36,7 +36,7 @@ def flag_sets() -> Iterator[tuple[str, str, FlagSet[Any]]]:
     """Each program and subcommand that has flags of NSQ's kind: its name, what it is, its flags."""
     for program, (module, what) in PROGRAMS.items():
         yield program, what, import_module(module).FLAGS
-    from nsquark.pipeline.subcommands import SUBCOMMANDS
+    from nsquark.pipeline.flags.subcommands import SUBCOMMANDS
 
     for each in SUBCOMMANDS.values():
         yield f"nsq_to_spark {each.name}", each.summary, FlagSet(f"nsq_to_spark {each.name}", each.options)

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from nsquark.pipeline.__main__ import check_source, parse
-from nsquark.pipeline.running import StopSignal
+from nsquark.pipeline.running.queries import StopSignal
 from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import descendants
 

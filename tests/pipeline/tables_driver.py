@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from pyspark.sql import SparkSession
 
 from nsquark.pipeline.__main__ import parse
-from nsquark.pipeline.layout import columns
-from nsquark.pipeline.running import read_stream
-from nsquark.pipeline.table_output import open_table, partitioned
+from nsquark.pipeline.output.layout import columns
+from nsquark.pipeline.output.table_output import open_table, partitioned
+from nsquark.pipeline.running.queries import read_stream
 from nsquark.spark.tables import manifest_commits
 from nsquark.spark.tables.exact_table import Batch
 from tests.pipeline.tables import KINDS, flags_of

@@ -11,7 +11,7 @@ import pytest
 
 from nsquark.cli.flags import FlagError, HelpRequested, StartError
 from nsquark.pipeline.__main__ import check_source, parse
-from nsquark.pipeline.subcommands import Archive
+from nsquark.pipeline.flags.subcommands import Archive
 from tests.pipeline.command import Command
 from tests.spark.broker import Broker
 

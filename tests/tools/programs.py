@@ -79,7 +79,7 @@ class Program:
         began = loop.time()
         self.process.send_signal(signum)
         ended = await self.ended()
-        assert loop.time() - began < 3.0
+        assert loop.time() - began < 20
         return ended
 
 

@@ -13,18 +13,18 @@ from nsquark.cli.flags import FlagError, FlagSet, HelpRequested, StartError, rep
 from nsquark.errors import NsquarkError
 from nsquark.version import BUILT_WITH, NSQ_VERSION
 
-from . import session
-from .failures import one_line
-from .options import (
+from .flags.options import (
     Common,
     Streaming,
     check_shipping,
     stream_options,
     with_flag_names,
 )
-from .quiet import StderrFilter, silence_loggers
-from .running import Interrupted, StopSignal
-from .subcommands import SUBCOMMANDS, Replay, Subcommand, range_options
+from .flags.subcommands import SUBCOMMANDS, Replay, Subcommand, range_options
+from .running import session
+from .running.failures import one_line
+from .running.queries import Interrupted, StopSignal
+from .running.quiet import StderrFilter, silence_loggers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def check_source(options: Common) -> None:
 
 def check_nsqds(options: Common) -> None:
     """Refuse topics and nsqds that are not there, before Spark starts. Raises StartError."""
-    from . import nsqds  # which imports PySpark
+    from .topics import nsqds  # which imports PySpark
 
     nsqds.check_nsqds(options)
 
@@ -123,7 +123,7 @@ def main() -> int:
 
 
 def _module(subcommand: Subcommand) -> Any:
-    return importlib.import_module(f"nsquark.pipeline.{subcommand.name}")
+    return importlib.import_module(f"nsquark.pipeline.commands.{subcommand.name}")
 
 
 def _run(subcommand: Subcommand, options: Any) -> int:

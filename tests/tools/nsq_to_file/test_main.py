@@ -236,7 +236,7 @@ async def test_a_signal_ends_it_with_a_line_on_what_was_done(
     archiver.signal(number)
     archiver.signal(SIGTERM)  # swallowed
     assert await asyncio.to_thread(archiver.ended) == 0
-    assert time.monotonic() - begin < 5  # a second, were the machine idle
+    assert time.monotonic() - begin < 20  # a second, were the machine idle; --sync-interval is an hour
     assert archiver.lines[-1].endswith("INFO: archived 100 messages of 1 topics in 1 files")
     await all_finished(nsqd)
 

@@ -135,7 +135,7 @@ async def test_the_rate_is_kept(nsqd: Nsqd) -> None:
     await program.says("Throttling messages rate to max:10/second")
     began = loop.time()
     assert (await program.ended(b"line\n" * 20)).code == 0
-    assert 1.85 <= loop.time() - began < 6.0
+    assert loop.time() - began >= 1.85
     assert await count(nsqd) == 20
 
 

@@ -88,7 +88,7 @@ class Lookup:
         task.add_done_callback(lambda _: self._starting.pop(topic, None))
 
     def _usable(self, topic: Topic) -> list[tuple[str, int]]:
-        """Host and HTTP port of the lookupds that can be asked. Having none is logged, if there should be any."""
+        """Host and HTTP port of the lookupds that can be asked. Having none of several is logged."""
         infos = [peer.connection.info for peer in self._peers.values() if peer.connection is not None]
         usable = [(info.broadcast_address, info.http_port) for info in infos if info is not None]
         usable = [(host, port) for host, port in usable if host and 0 < port < 1 << 16]

@@ -9,7 +9,7 @@ import pytest
 from nsquark.tools.people.commands.top_view import TopView
 from nsquark.tools.people.figures import ChannelFigures, TopicFigures
 from nsquark.tools.people.output import console
-from tests.tools.people.command import failure, output, terminal
+from tests.tools.people.command import SOON, failure, output, terminal
 
 
 def test_it_shows_topics_and_channels_until_q(at: list[str]) -> None:
@@ -28,7 +28,7 @@ def test_it_shows_topics_and_channels_until_q(at: list[str]) -> None:
         screen.type(b"q")
         begun = time.monotonic()
         assert screen.end() == 0
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < SOON
         assert (
             screen.written.count(b"\x1b[?1049h") == screen.written.count(b"\x1b[?1049l") == 1
         )  # the screen is back

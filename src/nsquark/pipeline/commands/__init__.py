@@ -1,0 +1,1 @@
+"""The subcommands of `nsq_to_spark`, a module each."""

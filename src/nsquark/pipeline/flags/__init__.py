@@ -1,0 +1,1 @@
+"""The flags of `nsq_to_spark` and the checks on them. Nothing here needs Spark."""

@@ -1,0 +1,1 @@
+"""Spark's session, and a streaming query from its start to its end."""

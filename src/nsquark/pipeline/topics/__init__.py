@@ -1,0 +1,1 @@
+"""What a command finds out about topics before and while it reads them."""
