@@ -2,15 +2,18 @@
 
     python bench/daemon/compare.py                          figures of ours alone
     python bench/daemon/compare.py --against PATH_TO_NSQD   with the other's figures and the ratios
+    python bench/daemon/compare.py --against OLD --same-flags   an earlier nsquark: with its files, like ours
 
 The two take turns within each round, each time as a fresh process with empty data. The figure of a
-measure is the median of its rounds.
+measure is the median of its rounds; with a ratio comes the interval in which 95 of 100 such runs would
+find it, as far as the rounds tell.
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import re
 import resource
 import subprocess
@@ -29,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Ours keeps its defaults and its files; the other may keep everything in memory.
 OTHER_FLAGS = ["--mem-queue-size=10000000"]
+DRAWS = 2000
 
 
 @dataclass(slots=True)
@@ -38,13 +42,14 @@ class Contest:
     ours: Path
     other: Path | None
     data_parent: Path | None
+    other_flags: list[str] = field(default_factory=lambda: OTHER_FLAGS)
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     def turns(self, workload: Workload) -> Iterator[tuple[str, AbstractContextManager[servers.Server]]]:
         yield "ours", servers.nsqd(self.ours, [], self.data_parent)
         if self.other:
-            yield "other", servers.nsqd(self.other, OTHER_FLAGS, self.data_parent)
+            yield "other", servers.nsqd(self.other, self.other_flags, self.data_parent)
         if workload.sink:
             yield "sink", servers.sink()
 
@@ -70,6 +75,18 @@ class Contest:
         ours, other = self.figure("ours", measure), self.figure("other", measure)
         return None if ours is None or not other else ours / other
 
+    def interval(self, measure: Measure) -> tuple[float, float] | None:
+        """Where the ratio lies in 95 of 100 draws of the rounds with replacement; None for under four."""
+        ours, other = (self.figures.get(who, {}).get(measure.name, []) for who in ("ours", "other"))
+        if min(len(ours), len(other)) < 4 or not all(other):
+            return None
+        draw = random.Random(measure.name)
+        ratios = sorted(
+            median(draw.choices(ours, k=len(ours))) / median(draw.choices(other, k=len(other)))
+            for _ in range(DRAWS)
+        )
+        return ratios[DRAWS // 40], ratios[-1 - DRAWS // 40]
+
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
@@ -77,7 +94,7 @@ def say(text: str) -> None:
 
 def table(contest: Contest, measures: list[Measure]) -> str:
     sides = ["other", "sink", "ours"] if contest.other else ["sink", "ours"]
-    rows = [["workload", "unit", *sides, *(["ratio", "target", "met"] if contest.other else [])]]
+    rows = [["workload", "unit", *sides, *(["ratio", "95 %", "target", "met"] if contest.other else [])]]
     for measure in measures:
         row = [measure.title, measure.unit, *(shown(contest.figure(who, measure)) for who in sides)]
         if contest.other:
@@ -85,6 +102,7 @@ def table(contest: Contest, measures: list[Measure]) -> str:
             bound = ">=" if measure.more_is_better else "<="
             row += [
                 "-" if ratio is None else f"{ratio:.3g}",
+                "-" if (within := contest.interval(measure)) is None else "{:.3g}–{:.3g}".format(*within),
                 f"{bound} {measure.target:g}",
                 "-" if ratio is None else "yes" if measure.met(ratio) else "NO",
             ]
@@ -120,7 +138,7 @@ def report(contest: Contest, measures: list[Measure], effort: Effort, rounds: in
         "figure": "median of the rounds",
         "ours": servers.version(contest.ours),
         "other": servers.version(contest.other) if contest.other else None,
-        "other_flags": OTHER_FLAGS if contest.other else None,
+        "other_flags": contest.other_flags if contest.other else None,
         "measures": [
             {
                 "name": measure.name,
@@ -133,6 +151,7 @@ def report(contest: Contest, measures: list[Measure], effort: Effort, rounds: in
                 },
                 **{who: contest.figure(who, measure) for who in ("other", "sink", "ours")},
                 "ratio": (ratio := contest.ratio(measure)),
+                "interval": contest.interval(measure),
                 "target": measure.target,
                 "more_is_better": measure.more_is_better,
                 "met": None if ratio is None else measure.met(ratio),
@@ -178,6 +197,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--nsqd", type=Path, default=ROOT / ".venv/bin/nsqd", metavar="PATH", help="our nsqd")
     parser.add_argument("--against", type=Path, metavar="PATH", help="another nsqd to compare with")
+    parser.add_argument("--same-flags", action="store_true", help="the other keeps its files too")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns for each (default 3)")
     parser.add_argument("--seconds", type=float, default=3, metavar="S", help="length of a run (default 3)")
     parser.add_argument("--only", type=re.compile, metavar="REGEX", help="workloads with such a measure")
@@ -208,6 +228,8 @@ def main() -> int:
     load.compile_nsqload()
 
     contest = Contest(arguments.nsqd, arguments.against, arguments.data)
+    if arguments.same_flags:
+        contest.other_flags = []
     for workload in workloads:
         contest.play(workload, effort, rounds)
 

@@ -3,6 +3,7 @@
 A server lives for one `with` block, and so does its data.
 """
 
+import os
 import socket
 import subprocess
 import tempfile
@@ -29,6 +30,12 @@ class Server:
         self._check_alive()
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def processor_seconds(self) -> float:
+        """User and system time of all its threads so far."""
+        self._check_alive()
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def open_files(self) -> int:
         self._check_alive()

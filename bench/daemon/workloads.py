@@ -53,43 +53,55 @@ class Workload:
 
 def backlog(server: Server, effort: Effort) -> dict[str, float]:
     """Publish in batches to a topic without a channel, then drain it: the first channel gets it all."""
-    pub = load.run("pub", server.port, min(effort.seconds, LONGEST_BACKLOG), batch=200)
-    sub = load.run("sub", server.port, DRAIN_TIMEOUT, rdy=2500, count=pub.published)
+    pub, pub_cost = _metered(server, "pub", min(effort.seconds, LONGEST_BACKLOG), batch=200)
+    sub, sub_cost = _metered(server, "sub", DRAIN_TIMEOUT, rdy=2500, count=pub.published)
     if sub.consumed < pub.published:
         raise LoadError(f"{sub.consumed} of {pub.published} messages after {DRAIN_TIMEOUT:g} s")
-    return {"mpub": pub.pub_per_s, "sub": sub.sub_per_s}
+    return {"mpub": pub.pub_per_s, "mpub-cpu": pub_cost, "sub": sub.sub_per_s, "sub-cpu": sub_cost}
 
 
 def pipelined(server: Server, effort: Effort) -> dict[str, float]:
-    pub = load.run("pub", server.port, effort.seconds, batch=1, conns=4, window=64)
-    return {"pipelined": pub.pub_per_s}
+    pub, cost = _metered(server, "pub", effort.seconds, batch=1, conns=4, window=64)
+    return {"pipelined": pub.pub_per_s, "pipelined-cpu": cost}
 
 
 def one_at_a_time(server: Server, effort: Effort) -> dict[str, float]:
-    pub = load.run("pub", server.port, effort.seconds, batch=1, conns=32)
-    return {"one-by-one": pub.pub_per_s}
+    pub, cost = _metered(server, "pub", effort.seconds, batch=1, conns=32)
+    return {"one-by-one": pub.pub_per_s, "one-by-one-cpu": cost}
 
 
 def fan_out(server: Server, effort: Effort) -> dict[str, float]:
-    both = load.run("pubsub", server.port, effort.seconds, batch=200, channels=10)
-    return {"fan-out": both.sub_per_s}
+    both, cost = _metered(server, "pubsub", effort.seconds, batch=200, channels=10)
+    return {"fan-out": both.sub_per_s, "fan-out-cpu": cost}
 
 
 def latency_busy(server: Server, effort: Effort) -> dict[str, float]:
-    p50, p99 = _latency_ms(server, effort, rate=20_000)
-    return {"p50-busy": p50, "p99-busy": p99}
+    p50, p99, cost = _latency_ms(server, effort, rate=20_000)
+    return {"p50-busy": p50, "p99-busy": p99, "busy-cpu": cost}
 
 
 def latency_calm(server: Server, effort: Effort) -> dict[str, float]:
-    p50, _ = _latency_ms(server, effort, rate=1_000)
+    p50, _, _ = _latency_ms(server, effort, rate=1_000)
     return {"p50-calm": p50}
 
 
-def _latency_ms(server: Server, effort: Effort, rate: int) -> tuple[float, float]:
-    both = load.run("pubsub", server.port, effort.seconds, batch=1, conns=4, rate=rate)
+def _latency_ms(server: Server, effort: Effort, rate: int) -> tuple[float, float, float]:
+    """p50, p99, and the processor time of a message in microseconds."""
+    both, cost = _metered(server, "pubsub", effort.seconds, batch=1, conns=4, rate=rate)
     if both.p50_us is None or both.p99_us is None:
         raise LoadError("no message arrived")
-    return both.p50_us / 1e3, both.p99_us / 1e3
+    return both.p50_us / 1e3, both.p99_us / 1e3, cost
+
+
+def _metered(server: Server, mode: str, seconds: float, **options: float | str) -> tuple[load.Figures, float]:
+    """What nsqload found, and the server's processor time in microseconds for each message.
+
+    A message counts where it ends: delivered if the run consumes, otherwise published.
+    """
+    before = server.processor_seconds()
+    figures = load.run(mode, server.port, seconds, **options)
+    spent = server.processor_seconds() - before
+    return figures, spent * 1e6 / max(figures.consumed or figures.published, 1)
 
 
 def idle_memory(server: Server, effort: Effort) -> dict[str, float]:
@@ -113,28 +125,44 @@ def queued_memory(server: Server, effort: Effort) -> dict[str, float]:
     return {"queued": (server.rss() - before) / published}
 
 
+def processor(name: str) -> Measure:
+    """The processor time of the workload before it: what other load on the machine disturbs least."""
+    return Measure(name, "  processor time a message", "µs", 1 / 3, False)
+
+
 WORKLOADS = [
     Workload(
         backlog,
         [
             Measure("mpub", "MPUB of 200, 2 connections", "msg/s", 1.5, True),
+            processor("mpub-cpu"),
             Measure("sub", "draining that backlog, RDY 2500", "msg/s", 5, True),
+            processor("sub-cpu"),
         ],
         sink=True,
     ),
     Workload(
         pipelined,
-        [Measure("pipelined", "PUB, 64 under way on each of 4 connections", "msg/s", 6, True)],
+        [
+            Measure("pipelined", "PUB, 64 under way on each of 4 connections", "msg/s", 6, True),
+            processor("pipelined-cpu"),
+        ],
         sink=True,
     ),
     Workload(
         one_at_a_time,
-        [Measure("one-by-one", "PUB one at a time, 32 connections", "msg/s", 1.3, True)],
+        [
+            Measure("one-by-one", "PUB one at a time, 32 connections", "msg/s", 1.3, True),
+            processor("one-by-one-cpu"),
+        ],
         sink=True,
     ),
     Workload(
         fan_out,
-        [Measure("fan-out", "fan-out to 10 channels, deliveries", "msg/s", 8, True)],
+        [
+            Measure("fan-out", "fan-out to 10 channels, deliveries", "msg/s", 8, True),
+            processor("fan-out-cpu"),
+        ],
         sink=True,
     ),
     Workload(
@@ -142,6 +170,7 @@ WORKLOADS = [
         [
             Measure("p50-busy", "end to end at 20,000 msg/s, p50", "ms", 1 / 20, False),
             Measure("p99-busy", "end to end at 20,000 msg/s, p99", "ms", 1 / 4, False),
+            processor("busy-cpu"),
         ],
     ),
     Workload(latency_calm, [Measure("p50-calm", "end to end at 1,000 msg/s, p50", "ms", 1 / 100, False)]),
