@@ -29,7 +29,7 @@ def run(spark: SparkSession, *arguments: str, stop: StopSignal | None = None) ->
     assert parsed is not None
     subcommand, options = parsed
     check_source(options)
-    module = import_module(f"nsquark.pipeline.{subcommand.name}")
+    module = import_module(f"nsquark.pipeline.commands.{subcommand.name}")
     return module.run(spark, options, stop if stop is not None else StopSignal())
 
 
