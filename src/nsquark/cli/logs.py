@@ -47,7 +47,7 @@ def set_up(prefix: str, level: str = "info", fd: int = 2, form: Form = text_form
     May be called again: the new settings replace the old. `form` makes the lines.
     """
     global _handler
-    # Who called from where, in which thread and process, is nowhere printed: spare every line the search.
+    # No line prints its caller, thread or process, so that logging need not look for them.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()

@@ -237,7 +237,7 @@ class Registrations:
 
 
 class Visible:
-    """Who is told of, and who is left out for now."""
+    """Which producers nsqlookupd tells clients of, and which producers it leaves out for now."""
 
     def __init__(self, inactive_after: int, tombstone_lifetime: int) -> None:
         self._inactive_after = inactive_after

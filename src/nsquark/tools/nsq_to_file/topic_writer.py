@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Source:
+class Subscription:
     """Where a topic is consumed from, and how."""
 
     topic: str
@@ -52,7 +52,7 @@ class TopicWriter:
     """One topic with its consumer and its archive. `run` ends after `stop`, or with a DiskError."""
 
     def __init__(
-        self, source: Source, archive: Archive, lines: Lines, sync_interval: float, threads: Executor
+        self, source: Subscription, archive: Archive, lines: Lines, sync_interval: float, threads: Executor
     ) -> None:
         self.topic = source.topic
         self.archive = archive

@@ -25,7 +25,7 @@ from .errors import Fatal
 from .leftovers import move_leftovers
 from .options import Options, compile_pattern, file_names
 from .rotation import Archive, ArchiveSettings
-from .topic_writer import Source, TopicWriter
+from .topic_writer import Subscription, TopicWriter
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Topics:
             raise ToolError("it is no valid name")
         names = file_names(options, topic)
         label = f"[{topic}/{options.channel}]"
-        source = Source(
+        source = Subscription(
             topic,
             options.channel,
             options.nsqd_tcp_address,
