@@ -109,7 +109,7 @@ class Broker:
         folder = self._path / TOPICS
         folder.mkdir(exist_ok=True)
         if deleted := [entry for entry in os.listdir(folder) if entry.startswith(DELETED)]:
-            # A crash may have come before the node's file knew of these positions. The names of the folders do.
+            # A crash may have come before the node's file knew these positions; the names of the folders do.
             self.node.raise_floor(max(map(deleted_end, deleted)))
             self.node.save()
             self.syncer.delete([folder / entry for entry in deleted])
