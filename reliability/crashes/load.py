@@ -273,8 +273,8 @@ class Life:
         rng = self.rng("operator")
         try:
             for _ in range(orders):
-                await asyncio.sleep(rng.uniform(0.0, 0.03))
-                topic = rng.choice((ORDERS, MOVES, MOVES, BRIEF))
+                await asyncio.sleep(rng.uniform(0.0, 0.015))
+                topic = rng.choice((ORDERS, MOVES, MOVES, BRIEF, BRIEF))
                 if topic == BRIEF:
                     channel = rng.choice(("", *CHANNELS[BRIEF]))
                     await self.order(rng.choice(("delete", "delete", "create", "empty")), topic, channel)
@@ -333,7 +333,7 @@ class Life:
         ephemeral = f"t{self.number}#ephemeral"
         work = [self.produce(f"producer {each}", ephemeral, rng.choice((20, 60, 120))) for each in range(2)]
         work.append(self.post(rng.choice((5, 15))))
-        work.append(self.operate(rng.choice((0, 2, 5))))
+        work.append(self.operate(rng.choice((0, 3, 10))))
         for app in self.memory.apps:
             if rng.random() < 0.6:
                 own = self.rng(f"staging {app.name}")
