@@ -1,7 +1,7 @@
 """nsqd is killed, again and again, in the midst of its work: nothing that was answered is lost.
 
-`reliability.crashes` does it. `NSQUARK_CRASH_ROUNDS` says how often, `NSQUARK_CRASH_SEED` repeats the choices of
-a run that failed (not the moments of its kills: those are the machine's).
+`reliability.crashes` does it. `NSQUARK_CRASH_ROUNDS` says how often, `NSQUARK_CRASH_SEED` repeats the choices
+of a run that failed (not the moments of its kills: those are the machine's).
 """
 
 from __future__ import annotations
