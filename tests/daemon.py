@@ -72,9 +72,7 @@ class Daemon:
         """Start it, with `flags` for this time only, and wait until it listens."""
         self.lines = []
         self._silent = False
-        self.process = subprocess.Popen(
-            self.command(*flags), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        self.process = self.spawn(self.command(*flags))
         self._drain = threading.Thread(target=self._read_stderr, args=(self.process,), daemon=True)
         self._drain.start()
         for service in self.services:
@@ -84,6 +82,12 @@ class Daemon:
             else:
                 self.http_address = address
         return self
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start the process. Its stderr is a pipe."""
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
 
     def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None

@@ -11,23 +11,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from nsquark import kernel
+from reliability.crashes.record import mpub_body
 from tests.crash.test_nothing_lost import ROUNDS, SEED
 from tests.daemon import Closed, Nsqd
 
 TOPICS = ("orders", "bills")
 CHANNEL = "c"
 SERIES = 2
-
-
-def mpub_body(bodies: list[bytes]) -> bytes:
-    return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(each)) + each for each in bodies)
 
 
 @dataclass

@@ -32,7 +32,7 @@ from nsquark.nsqd.stats.memory import give_back_memory
 from nsquark.nsqd.stats.pipeline_reports import PipelineReports
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
-from nsquark.nsqd.storage.inspection import DELETED, DataRefused, inspect_data
+from nsquark.nsqd.storage.inspection import DELETED, DataRefused, deleted_end, deleted_name, inspect_data
 from nsquark.nsqd.storage.node import TOPICS, Node, write_atomically
 from nsquark.nsqd.storage.syncer import Syncer
 
@@ -108,10 +108,11 @@ class Broker:
         known = self._metadata
         folder = self._path / TOPICS
         folder.mkdir(exist_ok=True)
-        for entry in sorted(os.listdir(folder)):
-            if entry.startswith(DELETED):
-                self.syncer.delete([folder / entry])
-                continue
+        if deleted := [entry for entry in os.listdir(folder) if entry.startswith(DELETED)]:
+            # A crash may have come before the node's file knew these positions; the names of the folders do.
+            self.node.raise_floor(max(map(deleted_end, deleted)))
+            self.node.save()
+            self.syncer.delete([folder / entry for entry in deleted])
         for name in self._inspected:
             known.setdefault(name, metadata.TopicMetadata(origin=None))
         for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
@@ -200,11 +201,12 @@ class Broker:
         if not topic.ephemeral:
             # First of all, so that whatever fails later leaves no half of a topic behind. Raises OSError.
             old = self._path / TOPICS / to_file_name(name)
-            gone = self._path / TOPICS / f"{DELETED}{os.urandom(8).hex()}"
+            end = topic.log.end + topic.log.pending
+            gone = self._path / TOPICS / deleted_name(end)
             with contextlib.suppress(FileNotFoundError):
                 os.rename(old, gone)
             self._deleted.append(gone)
-            self.node.raise_floor(topic.log.end + topic.log.pending)
+            self.node.raise_floor(end)
         del self.topics[name]
         logger.info("TOPIC(%s): deleting", name)
         topic.exit()

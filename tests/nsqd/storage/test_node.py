@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 
 from nsquark.nsqd.storage import node
 from nsquark.nsqd.storage.node import BLOCK_SHIFT, BLOCKS, NODE_SHIFT, STRETCH, Node, write_atomically
+from tests.daemon import until
+from tests.nsqd.api import running
 
 BLOCK = 1 << BLOCK_SHIFT
 
@@ -213,3 +216,28 @@ def test_a_node_that_has_lost_its_file_gives_no_id_again(tmp_path: Path) -> None
     (tmp_path / "topics" / "t").mkdir(parents=True)
     again, _ = Node(tmp_path, 3).lease(1)
     assert again >= first + count
+
+
+async def test_a_crash_after_a_deletion_gives_no_position_twice(tmp_path: Path) -> None:
+    """The folder of the topic is renamed at once, the node's file is written a little later."""
+    (tmp_path / "data").mkdir()
+    async with running(tmp_path / "data") as api:
+        client = await api.client()
+        await client.mpub("t", [b"x"] * 5)
+        api.broker.delete_topic("t")
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    for again in range(2):
+        async with running(tmp_path / "killed") as api:
+            client = await api.client()
+            await client.mpub(f"new{again}", [b"x"])
+            assert api.broker.topics[f"new{again}"].log.first == 5
+            await until(lambda: not list((tmp_path / "killed" / "topics").glob(".deleted.*")))
+
+
+async def test_a_deleted_folder_of_an_earlier_version_is_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "topics" / ".deleted.0123456789abcdef"
+    folder.mkdir(parents=True)
+    (tmp_path / "nsquark.dat").write_text('{"node": "00", "blocks": 7, "floor": 3, "version": 1}')
+    async with running(tmp_path) as api:
+        assert api.broker.node.floor == 3
+        await until(lambda: not folder.exists())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,3 +53,29 @@ async def test_publishers_that_wait_for_the_disk_share_an_fsync(tmp_path: Path) 
         topic = api.broker.topics["t"]
         assert topic.log.end == 20
         assert 1 <= api.broker.syncer.times.count <= 20
+
+
+async def test_an_fsync_that_nobody_waits_for_any_more_is_done_all_the_same(tmp_path: Path) -> None:
+    """A staged batch is given up when nsqd stops. Its fsync has taken the files that are full."""
+    async with running(tmp_path, sync_timeout=60.0, max_bytes_per_file=4096) as api:
+        client = await api.client()
+        await client.mpub("t", [b"x" * 3000])
+        await client.mpub("t", [b"x" * 3000])
+        topic, syncer = api.broker.topics["t"], api.broker.syncer
+        assert len(topic.log.segments) > 1
+        busy = threading.Event()
+
+        def wait() -> None:
+            busy.wait(20)
+
+        syncer.run_then(wait, lambda error: None)
+        waiting = asyncio.create_task(syncer.sync_now(topic))
+        await asyncio.sleep(0)  # it is asked for, and the thread has something else to do
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert topic.log.unsynced
+        busy.set()
+        await syncer.run(lambda: None)
+        await until(lambda: not topic.log.unsynced)
+        topic.log.sync()

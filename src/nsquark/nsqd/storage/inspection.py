@@ -39,6 +39,17 @@ class Found(NamedTuple):
     topics: dict[str, tuple[Inspected, InspectedJournal]]
 
 
+def deleted_name(end: int) -> str:
+    """What to rename the folder of a topic to whose log ends at the position `end`, so that it is deleted."""
+    return f"{DELETED}{os.urandom(8).hex()}.{end}"
+
+
+def deleted_end(name: str) -> int:
+    """Where the log in such a folder ends. 0 if the name does not say: earlier versions left it out."""
+    _, _, end = name.removeprefix(DELETED).partition(".")
+    return int(end) if end.isascii() and end.isdigit() else 0
+
+
 def inspect_data(path: Path) -> Found:
     """Everything but the staged files is read as it will be used. Raises DataRefused and BadMetadata."""
     try:

@@ -135,16 +135,28 @@ class Syncer:
     async def sync_now(self, topic: Topic) -> None:
         """Return when everything the topic has committed is on the disk. Raises OSError.
 
-        It runs beside the fsyncs by `request`, and does not wait for their pauses.
+        It runs beside the fsyncs by `request`, and does not wait for their pauses. Once begun it is finished,
+        also if the caller is cancelled: no other fsync has the files that this one has taken.
         """
         sync = topic.log.start_sync()
-        await self.run(sync.run)
-        error = self._finish(topic, sync)
-        if error is not None:
-            if topic not in self._busy:  # else it is tried again anyway
-                self._failed(topic, error)
-            self._again.add(topic)
-            raise error
+        told: asyncio.Future[OSError | None] = self._loop.create_future()
+
+        def done() -> None:
+            error = self._finish(topic, sync)
+            if error is not None:
+                if topic not in self._busy:  # else it is tried again anyway
+                    self._failed(topic, error)
+                self._again.add(topic)
+            if not told.done():
+                told.set_result(error)
+
+        def work() -> None:
+            sync.run()
+            self._tell(done)
+
+        self._pool.submit(work)
+        if (failure := await told) is not None:
+            raise failure
 
     async def sync_journal(self, topic: Topic) -> None:
         """Return when everything in the topic's journal is on the disk. Raises OSError."""
@@ -211,8 +223,11 @@ class Syncer:
         self._pool.submit(guarded)
 
     async def run(self, work: Callable[[], None]) -> None:
-        """Do something that waits for the disk, behind everything asked for before."""
-        await self._loop.run_in_executor(self._pool, work)
+        """Do something that waits for the disk, behind everything asked for before.
+
+        It is done also if the caller is cancelled: whatever the work has to close is closed.
+        """
+        await asyncio.shield(self._loop.run_in_executor(self._pool, work))
 
     def stop(self) -> None:
         """Wait until nothing is under way in the thread; from now on topics sync themselves."""
