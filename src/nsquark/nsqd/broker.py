@@ -108,11 +108,7 @@ class Broker:
         known = self._metadata
         folder = self._path / TOPICS
         folder.mkdir(exist_ok=True)
-        if deleted := [entry for entry in os.listdir(folder) if entry.startswith(DELETED)]:
-            # A crash may have come before the node's file knew these positions; the names of the folders do.
-            self.node.raise_floor(max(map(deleted_end, deleted)))
-            self.node.save()
-            self.syncer.delete([folder / entry for entry in deleted])
+        self._finish_deletions([each for each in os.listdir(folder) if each.startswith(DELETED)])
         for name in self._inspected:
             known.setdefault(name, metadata.TopicMetadata(origin=None))
         for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
@@ -139,6 +135,21 @@ class Broker:
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
+
+    def _finish_deletions(self, deleted: list[str]) -> None:
+        """Delete the folders of topics that an earlier process was deleting at its end. Raises DataRefused.
+
+        The earlier process may have ended before the node's file knew of their positions. The names of the
+        folders tell them.
+        """
+        if not deleted:
+            return
+        try:
+            self.node.raise_floor(max(map(deleted_end, deleted)))
+            self.node.save()
+        except OSError as error:
+            raise DataRefused(f"deleted topics cannot be deleted for good: {error}") from None
+        self.syncer.delete([self._path / TOPICS / each for each in deleted])
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / to_file_name(name)
