@@ -32,7 +32,7 @@ from nsquark.nsqd.stats.memory import give_back_memory
 from nsquark.nsqd.stats.pipeline_reports import PipelineReports
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
-from nsquark.nsqd.storage.inspection import DELETED, DataRefused, inspect_data
+from nsquark.nsqd.storage.inspection import DELETED, DataRefused, inspect_data, log_end
 from nsquark.nsqd.storage.node import TOPICS, Node, write_atomically
 from nsquark.nsqd.storage.syncer import Syncer
 
@@ -108,10 +108,7 @@ class Broker:
         known = self._metadata
         folder = self._path / TOPICS
         folder.mkdir(exist_ok=True)
-        for entry in sorted(os.listdir(folder)):
-            if entry.startswith(DELETED):
-                self.syncer.delete([folder / entry])
-                continue
+        self._finish_deletions([folder / each for each in os.listdir(folder) if each.startswith(DELETED)])
         for name in self._inspected:
             known.setdefault(name, metadata.TopicMetadata(origin=None))
         for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
@@ -138,6 +135,21 @@ class Broker:
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
+
+    def _finish_deletions(self, deleted: list[Path]) -> None:
+        """Delete the topics that an earlier process was deleting at its end. Raises DataRefused.
+
+        It may have ended before the node's file said where new logs begin: behind those of deleted topics.
+        """
+        before = self.node.floor
+        try:
+            for path in deleted:
+                self.node.raise_floor(log_end(path))
+            if self.node.floor > before:
+                self.node.save()
+        except OSError as error:
+            raise DataRefused(f"deleted topics cannot be deleted for good: {error}") from None
+        self.syncer.delete(deleted)
 
     def _open(self, name: str) -> Topic:
         directory = None if is_ephemeral(name) else self._path / TOPICS / to_file_name(name)

@@ -59,6 +59,15 @@ def inspect_data(path: Path) -> Found:
     return Found(known, topics)
 
 
+def log_end(directory: Path) -> int:
+    """The position behind the last message of a log, as far as it can be read. Raises OSError."""
+    try:
+        found = inspect(directory)
+    except UnknownVersion:
+        return 0
+    return found.newest.end if found.newest is not None else 0
+
+
 def check_node_version(path: Path) -> None:
     """Raises UnknownVersion if another version of nsquark has written the directory, and OSError."""
     _check_json(path / node.FILE_NAME, node.VERSION)
