@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nsquark.nsqd.storage.inspection import deleted_name
 from tests.daemon import Client, Message, Nsqd, until
 
 
@@ -228,3 +229,16 @@ async def test_without_durable_channels_nothing_comes_twice(nsqd: Nsqd) -> None:
         await served(client, b"two")
         crash(nsqd)
     assert await everything(nsqd, "topic", "ch") == []
+
+
+async def test_a_topic_whose_deletion_was_cut_short_begins_behind_what_it_was(tmp_path: Path) -> None:
+    with Nsqd(tmp_path).start() as nsqd:
+        for number in range(5):
+            await nsqd.post("/pub?topic=t", b"%d" % number)
+        nsqd.kill()
+        # The folder is renamed first of all; nsqd ended before it wrote nsqd.dat and nsquark.dat.
+        (tmp_path / "topics" / "t").rename(tmp_path / "topics" / deleted_name(5))
+        nsqd.start()
+        await nsqd.post("/pub?topic=t", b"new")
+        bounds = json.loads((await nsqd.http("GET", "/log/range?topic=t"))[1])
+        assert (bounds["first"], bounds["next"]) == (5, 6)

@@ -53,3 +53,26 @@ async def test_a_state_that_does_not_read_is_not_passed_over(tmp_path: Path) -> 
     with pytest.raises(Exception, match=r"failed to parse staging state in .*app\.json"):
         async with running(tmp_path):
             pass
+
+
+async def test_the_stages_are_on_the_disk_before_the_state_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = stage_folder.sync_path, stage_folder.write_atomically
+
+    def sync_path(path: Path) -> None:
+        synced.append(path.name)
+        real[0](path)
+
+    def write_atomically(path: Path, data: bytes) -> None:
+        synced.append(path.name)
+        real[1](path, data)
+
+    async with running(tmp_path) as api:
+        app = App(api)
+        assert (await app.put(7, [b"x"]))[0] == 200
+        monkeypatch.setattr(stage_folder, "sync_path", sync_path)
+        monkeypatch.setattr(stage_folder, "write_atomically", write_atomically)
+        assert (await app.publish(7, (0, "a", 1)))[0] == 200
+    assert synced[:4] == ["0.a", "7", "app", "app.json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import time
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.staged import publication
+from tests.daemon import until
 from tests.nsqd.api import Api, running
 
 
@@ -320,3 +323,34 @@ async def test_the_log_is_kept_from_where_a_batch_begins(tmp_path: Path) -> None
         del topic.holds["a batch"]
         topic.trimming.run(time.time())
         assert topic.log.first == 4
+
+
+async def test_a_piece_that_a_power_cut_has_taken_is_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"first", b"second", b"third"]
+    (tmp_path / "before").mkdir()
+    async with running(tmp_path / "before") as api:
+        topic = api.broker.topic("t")
+        await api.broker.syncer.sync_now(topic)
+        app = App(api)
+        for seq, body in enumerate(bodies):
+            assert (await app.put(1, [body], seq=seq))[0] == 200
+        real = api.broker.syncer.sync_now
+
+        async def cut(topic: Topic) -> None:
+            """All pieces are written, and none is synced."""
+            shutil.copytree(tmp_path / "before", tmp_path / "after")
+            await real(topic)
+
+        monkeypatch.setattr(api.broker.syncer, "sync_now", cut)
+        assert (await app.publish(1, (0, "a", 3)))[0] == 200
+    # The disk has kept the pieces before and behind this one.
+    (log,) = (tmp_path / "after" / "topics" / "t").glob("*.log")
+    data = log.read_bytes()
+    start, end = data.index(b"NQB1", 1), data.rindex(b"NQB1")
+    log.write_bytes(data[:start].ljust(end, b"\0") + data[end:])
+    async with running(tmp_path / "after") as api:
+        app = App(api)
+        await until(lambda: api.broker.staging.folder.apps["app"].publication is None)
+        assert sorted(await bodies_of(api, "t", 3)) == sorted(bodies)

@@ -3,9 +3,9 @@
 Before the first message is stored, the intent is on the disk: which stages are meant, in which order, and for
 each topic where its log ended and which message ids were set aside for the batch. Then the stages are stored
 piece by piece, a piece a turn of the event loop, with other publishes in between. Ids are never given twice,
-so after a crash the ids that lie in the log from that position on say exactly how much of the batch is
-stored; a torn piece is cut off with the tail of the log. The log is kept from there on until the batch is
-complete.
+so after a crash the ids that lie in the log from that position on say exactly what of the batch is stored.
+After a power cut that may be any part of it: the disk may have kept a later piece and lost an earlier one.
+The log is kept from there on until the batch is complete.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsquark import kernel
 from nsquark.errors import LogDamaged
+from nsquark.log import Ranges
 from nsquark.nsqd.core.topic import Topic
 from nsquark.wire import Mpub
 
@@ -42,12 +43,15 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """A topic's part of the batch: `count` messages, ids from `first_id` on, none before `position`."""
+    """A topic's part of the batch: `count` messages, ids from `first_id` on, none before `position`.
+
+    `stored` are those of its messages that are in the log, counted from 0.
+    """
 
     position: int
     first_id: int
     count: int
-    stored: int = 0
+    stored: Ranges = field(default_factory=Ranges, compare=False)
 
 
 @dataclass(slots=True)
@@ -123,7 +127,7 @@ class Publication:
         return {topic: share.count for topic, share in self.intent.shares.items()}
 
     async def find_stored(self) -> None:
-        """Find out how much of the batch an earlier process has stored. Raises OSError."""
+        """Find out what of the batch an earlier process has stored. Raises OSError."""
         for name, topic in self._topics.items():
             if topic.exiting:
                 continue
@@ -131,7 +135,10 @@ class Publication:
             files = await self._files(topic, share.position)
             share.stored = await asyncio.to_thread(_stored, files, share.first_id, share.count)
             logger.info(
-                "TOPIC(%s): %d of %d messages of a staged batch are stored", name, share.stored, share.count
+                "TOPIC(%s): %d of %d messages of a staged batch are stored",
+                name,
+                share.stored.count,
+                share.count,
             )
 
     async def _files(self, topic: Topic, position: int) -> list[tuple[Path, int, int]]:
@@ -167,7 +174,8 @@ class Publication:
             before = passed[record.topic]
             passed[record.topic] = before + record.messages
             topic = self._topics.get(record.topic)
-            if before < share.stored or topic is None or topic.exiting:
+            # A record is a batch of the log, which is there as a whole or not at all.
+            if before in share.stored or topic is None or topic.exiting:
                 continue
             due = self.intent.time_ns + record.defer_ms * 1_000_000 if record.defer_ms else 0
             receipt = _Receipt()
@@ -177,7 +185,7 @@ class Publication:
             topic.commit()
             if receipt.reason is not None:
                 raise NotStored(receipt.reason)
-            share.stored += record.messages
+            share.stored.add(before, before + record.messages)
 
     def release(self) -> None:
         """Stop holding the logs: the publication is complete, or will not be run."""
@@ -189,9 +197,9 @@ def stage_name(partition: int, attempt: str) -> str:
     return f"{partition}.{attempt}"
 
 
-def _stored(files: Sequence[tuple[Path, int, int]], first_id: int, count: int) -> int:
-    """How many of these ids are in the batches of these segments; they were stored in order."""
-    stored = 0
+def _stored(files: Sequence[tuple[Path, int, int]], first_id: int, count: int) -> Ranges:
+    """Which of these ids are in the batches of these segments, counted from the first."""
+    stored = Ranges()
     for path, offset, size in files:
         with open(path, "rb", buffering=0) as file:
             window = PIECE
@@ -201,7 +209,7 @@ def _stored(files: Sequence[tuple[Path, int, int]], first_id: int, count: int) -
                 stop, needed, batches, _ = kernel.scan_batches(data, 0, len(data), False, 1)
                 for batch in batches:
                     if first_id <= batch[4] < first_id + count:
-                        stored = max(stored, batch[4] + batch[2] - first_id)
+                        stored.add(batch[4] - first_id, batch[4] + batch[2] - first_id)
                 offset += stop
                 if needed == 0 or offset + needed > size:
                     break

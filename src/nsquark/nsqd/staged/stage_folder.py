@@ -207,6 +207,9 @@ class StageFolder:
                 self._sync_stage(path)
             for folder in {path.parent for path in stages}:
                 sync_path(folder)
+            if stages:
+                # The batch's folder first: a power cut must not leave a state that names files it took.
+                sync_path(app.directory)
             state = app.directory / STATE
             new = not state.exists()
             write_atomically(state, data)
