@@ -107,7 +107,7 @@ class Broker:
         """Take up every topic that `nsqd.dat` or the disk knows. Raises BadMetadata and DataRefused."""
         known = self._metadata
         folder = self._path / TOPICS
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         for entry in sorted(os.listdir(folder)):
             if entry.startswith(DELETED):
                 self.syncer.delete([folder / entry])
