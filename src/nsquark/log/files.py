@@ -43,7 +43,7 @@ class LogFiles:
         self.torn = False
         if inspected is None:
             inspected = inspect(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         doubted = take_up_doubts(directory)
         found = take_up(directory, inspected)
         self.segments = found.segments

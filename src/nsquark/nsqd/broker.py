@@ -107,7 +107,7 @@ class Broker:
         """Take up every topic that `nsqd.dat` or the disk knows. Raises BadMetadata and DataRefused."""
         known = self._metadata
         folder = self._path / TOPICS
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         self._finish_deletions([each for each in os.listdir(folder) if each.startswith(DELETED)])
         for name in self._inspected:
             known.setdefault(name, metadata.TopicMetadata(origin=None))

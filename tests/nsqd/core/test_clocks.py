@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import mmap
-import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,60 +11,21 @@ from nsquark.nsqd.core.timers import Timers
 from nsquark.nsqd.core.topic import Topic
 from tests.daemon import Nsqd, dpub
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
+from tests.settable_clock import SettableClock
 
 HOUR = 3600 * SECOND
 LONGEST = "2562047h47m16.854775807s"  # an int64 of nanoseconds
 
-# Stands before the C library's clock_gettime: what is in the file is added to the time since the epoch.
-SHIM = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
-
-static volatile long *offset;
-
-__attribute__((constructor)) static void start(void) {
-    int fd = open(getenv("CLOCK_OFFSET"), O_RDONLY);
-    offset = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
-}
-
-int clock_gettime(clockid_t which, struct timespec *now) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int result = real(which, now);
-    if (which == CLOCK_REALTIME && offset) now->tv_sec += *offset;
-    return result;
-}
-"""
-
-
-class SettableClock:
-    """The clock of a process, which a test sets."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        source, library, offset = folder / "clock.c", folder / "clock.so", folder / "offset"
-        source.write_text(SHIM)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        offset.write_bytes(bytes(mmap.PAGESIZE))
-        with open(offset, "r+b") as file:
-            self._page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
-        monkeypatch.setenv("LD_PRELOAD", str(library))
-        monkeypatch.setenv("CLOCK_OFFSET", str(offset))
-
-    def set(self, seconds: int) -> None:
-        self._page[:8] = struct.pack("=q", seconds)
-
 
 @pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettableClock:
-    return SettableClock(tmp_path, monkeypatch)
+def clock(tmp_path: Path) -> SettableClock:
+    return SettableClock(tmp_path)
 
 
 async def test_a_timeout_passes_although_the_clock_is_set_back(clock: SettableClock, tmp_path: Path) -> None:
-    with Nsqd(tmp_path / "data", "--msg-timeout=500ms").start() as nsqd:
+    with clock.used():
+        nsqd = Nsqd(tmp_path / "data", "--msg-timeout=500ms").start()
+    with nsqd:
         async with await nsqd.connect() as client:
             await client.sub("t", "c", 1)
             await client.pub("t", b"x")
@@ -80,7 +38,9 @@ async def test_a_timeout_passes_although_the_clock_is_set_back(clock: SettableCl
 async def test_what_is_deferred_comes_soon_after_the_clock_is_set_forward(
     clock: SettableClock, tmp_path: Path
 ) -> None:
-    with Nsqd(tmp_path / "data").start() as nsqd:
+    with clock.used():
+        nsqd = Nsqd(tmp_path / "data").start()
+    with nsqd:
         async with await nsqd.connect() as client:
             await client.sub("t", "c", 1)
             await client.dpub("t", 600_000, b"x")

@@ -51,7 +51,7 @@ class Journal(JournalRecords):
             self._take_up(directory, inspect_journal(directory) if inspected is None else inspected)
 
     def _take_up(self, directory: Path, found: InspectedJournal) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         tidy(directory)
         self.records = [
             each

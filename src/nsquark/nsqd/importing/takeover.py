@@ -185,7 +185,7 @@ class Takeover:
         """Move what is built to its place, and delete what it was built from. Raises OSError."""
         built = self._path / progress.FOLDER / progress.TOPICS
         topics = self._path / node.TOPICS
-        topics.mkdir(exist_ok=True)
+        topics.mkdir(mode=0o700, exist_ok=True)
         for imported in state.done:
             source, target = (each / to_file_name(imported.topic) for each in (built, topics))
             if not source.is_dir():

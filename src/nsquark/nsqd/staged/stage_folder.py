@@ -107,7 +107,8 @@ class StageFolder:
             if len(self.apps) >= MAX_APPS:
                 self._forget_one(time.time())
             app = App(name, self._path / to_file_name(name), time.time())
-            app.directory.mkdir(parents=True, exist_ok=True)
+            for directory in (self._path, app.directory):
+                directory.mkdir(mode=0o700, exist_ok=True)
             self.apps[name] = app
         return app
 
@@ -133,7 +134,7 @@ class StageFolder:
                 raise StagingError(503, "STAGING_FULL")
             directory = app.batch_directory(batch)
             if stages is None:
-                directory.mkdir(exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
                 stages = app.batches[batch] = {}
             stage = Stage(directory / stage_name(partition, attempt), partition, attempt, 0, time.time())
             stages[partition, attempt] = stage
