@@ -57,6 +57,7 @@ def paths(nsqd: Nsqd) -> dict[str, str]:
         "seek": "/seek?topic=orders&channel=archive&place=earliest",
         "publish": "/act?do=publish&topic=orders",
         "delete": "/act?do=delete&topic=orders",
+        "retention": "/act?do=retention&topic=orders",
     }
 
 

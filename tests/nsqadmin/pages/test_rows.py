@@ -63,6 +63,7 @@ def test_markup_is_not_escaped_twice() -> None:
     [
         ({}, True, ["Pause here", "Empty here", "Tombstone"]),
         ({"paused": True}, False, ["Unpause here", "Empty here"]),
+        ({"retention_bytes": 0}, False, ["Pause here", "Empty here", "Retention here"]),
     ],
 )
 def test_the_menu_of_a_node_offers_what_can_be_done_there(

@@ -171,6 +171,10 @@ class TopicStats:
     channels: list[ChannelStats] = field(default_factory=list)
     # Of a node that runs nsquark's nsqd; empty of Go's, and of a merged record.
     nsquark_version: str = ""
+    # Of nsquark's nsqd; None of any other, and of a merged record.
+    log_bytes: int | None = None
+    retention_bytes: int | None = None  # below 0 is without limit
+    retention_time: int | None = None  # ns
 
     def to_json(self) -> dict[str, Any]:
         """The records of channels on nodes are both in `nodes` and in `channels`, and made once."""
@@ -301,6 +305,10 @@ def _parse_topic(document: Document, node: str, hostname: str, now: int) -> Topi
         parse_latency(document.get("e2e_processing_latency")),
         None,
         [_parse_channel(each, node, hostname, name, now) for each in documents(document, "channels")],
+        "",
+        integer(document, "log_bytes") if "log_bytes" in document else None,
+        integer(document, "retention_bytes") if "retention_bytes" in document else None,
+        integer(document, "retention_time") if "retention_time" in document else None,
     )
 
 

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from nsquark.nsqadmin.cluster import ChannelStats
 from nsquark.nsqadmin.pages.format import duration
+from nsquark.nsqadmin.pages.rows import keeps_log
 from nsquark.nsqadmin.pages.site import Site
 from nsquark.nsqadmin.pages.tables import page_of
 
@@ -25,6 +26,7 @@ async def topic(site: Site, request: Request) -> Response:
         "rates": {
             each.channel_name: site.history.rate(("channel", name, each.channel_name)) for each in channels
         },
+        "keeps_log": keeps_log(found.value),
         "channel_depth": sum(each.depth for each in channels),
         "client_count": sum(each.client_count for each in channels),
         "graphs": site.graphs(request, lambda it, time: it.of_topic(name, found.value.latency, time)),

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from nsquark.nsqadmin.cluster import ChannelStats, ClientStats, Latency, Percentile, TopicStats
 from nsquark.nsqadmin.pages import cells
 from nsquark.nsqadmin.pages.cells import safe
-from nsquark.nsqadmin.pages.format import count, duration_ns, percentile, rate, size
+from nsquark.nsqadmin.pages.format import count, duration_ns, kept, percentile, rate, size
 from nsquark.nsqadmin.pages.links import Links
 
 Entries = list[tuple[str, str, str]]
@@ -33,7 +33,7 @@ class Rows:
     def __init__(self, link: Links) -> None:
         self._link = link
         # By what they depend on. A page that is looked at has the same menus every few seconds.
-        self._menus: dict[tuple[str, str, str, bool, bool], str] = {}
+        self._menus: dict[tuple[str, str, str, bool, bool, bool], str] = {}
 
     # ---- of a topic
 
@@ -68,6 +68,7 @@ class Rows:
             rows.append(
                 self._node_head(node)
                 + cells.numbers(*_counts_of_topic(node))
+                + _kept_cells(node, topic)
                 + _latency_cells(node.latency, topic.latency)
                 + (self._menu(node, lookupds=lookupds) if admin else "")
                 + "</tr>\n"
@@ -75,7 +76,11 @@ class Rows:
         return Markup("".join(rows))
 
     def total_of_topic(self, topic: TopicStats, admin: bool) -> Markup:
-        told = cells.numbers(*_counts_of_topic(topic)) + _latency_cells(topic.latency, topic.latency)
+        told = (
+            cells.numbers(*_counts_of_topic(topic))
+            + _kept_total(topic)
+            + _latency_cells(topic.latency, topic.latency)
+        )
         return Markup(f"{_TOTAL}{told}{_BLANK if admin else ''}</tr>")
 
     # ---- of a channel
@@ -146,7 +151,9 @@ class Rows:
         ]
         if channel:
             menu.append(("Delete here", link.act("delete", topic, channel, node), "danger"))
-        elif lookupds:
+        if isinstance(record, TopicStats) and record.retention_bytes is not None:
+            menu.append(("Retention here", link.act("retention", topic, "", node), ""))
+        if not channel and lookupds:
             menu.append(("Tombstone", link.act("tombstone", topic, "", node), "danger"))
         return menu
 
@@ -155,7 +162,8 @@ class Rows:
     ) -> str:
         """The cell with the menu of a record: of a channel `everywhere`, or of its one node."""
         channel = record.channel_name if isinstance(record, ChannelStats) else ""
-        key = record.topic_name, channel, record.node, record.paused, lookupds
+        keeps = isinstance(record, TopicStats) and record.retention_bytes is not None
+        key = record.topic_name, channel, record.node, record.paused, lookupds, keeps
         made = self._menus.get(key)
         if made is None:
             if len(self._menus) >= MENUS_KEPT:
@@ -182,6 +190,28 @@ class Rows:
 def _split(record: TopicStats | ChannelStats) -> str:
     """How much is in memory and how much on disk."""
     return f"{record.memory_depth:,} + {record.backend_depth:,}"
+
+
+def keeps_log(topic: TopicStats) -> bool:
+    """Whether a node of a merged topic tells what it keeps of the log: nsquark's nsqd does."""
+    return any(node.retention_bytes is not None for node in topic.nodes or ())
+
+
+def _kept_cells(node: TopicStats, merged: TopicStats) -> str:
+    """How large the log is, and what is kept of it; nothing where no node tells."""
+    if not keeps_log(merged):
+        return ""
+    if node.retention_bytes is None or node.log_bytes is None:
+        return cells.numbers(("Log", None), ("Retention", None))
+    held = kept(node.retention_bytes, node.retention_time or 0)
+    return cells.numbers(("Log", size(node.log_bytes)), ("Retention", held, held == "nothing"))
+
+
+def _kept_total(topic: TopicStats) -> str:
+    if not keeps_log(topic):
+        return ""
+    log = sum(node.log_bytes or 0 for node in topic.nodes or ())
+    return cells.numbers(("Log", size(log))) + _BLANK
 
 
 def _counts_of_topic(topic: TopicStats) -> Iterable[tuple[object, ...]]:
