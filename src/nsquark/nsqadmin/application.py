@@ -1,4 +1,8 @@
-"""The Starlette application: routes under the base path, errors as JSON, compression, a log of requests."""
+"""nsqadmin as an ASGI application: base path, routes, errors as JSON, compression, a log of requests.
+
+A request passes through one call and not through a stack of middleware, which would take about as long as
+what is asked about one topic. Requests and responses are Starlette's.
+"""
 
 from __future__ import annotations
 
@@ -8,132 +12,50 @@ from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from time import perf_counter, time
-from typing import cast
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from nsquark.gotext import format_duration
 from nsquark.net.addresses import join_address
 
 from . import api
 from .admin import Admin
-from .api.answers import error_response
+from .api.answers import ApiError, error_response
 from .cluster import NodeNotFound
+from .compression import COMPRESS_FROM, compressed, takes_gzip
+from .routing import Resource, Routes
 from .upstream import UpstreamError
 
 logger = logging.getLogger(__name__)
 
-COMPRESS_FROM = 1400  # bytes: what is shorter fits into one packet
-COMPRESSION = 4
 
+class Application:
+    """All of nsqadmin. `more` resources (the pages) come after those of the API; none has the base path."""
 
-def application(admin: Admin, more_routes: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """All of nsqadmin. `more_routes` (the pages) come after those of the API, without the base path too."""
-    handlers: dict[type[Exception], object] = {
-        HTTPException: _http_error,
-        UpstreamError: _upstream_error,
-        NodeNotFound: _node_not_found,
-        Exception: _internal_error,
-    }
-    app = Starlette(
-        routes=[*api.routes(admin), *more_routes],
-        middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=COMPRESSION)],
-        exception_handlers=cast("dict[type[Exception], ExceptionHandler]", handlers),
-    )
-    app.router.redirect_slashes = False
-    return AccessLog(BasePath(app, admin.prefix))
-
-
-# ---- errors
-
-
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    if error.status_code == 404 and error.detail == "Not Found":
-        path = request.scope["path"]
-        if path.endswith("/") and path.strip("/"):
-            return _without_slash(request)
-        return error_response(404, "NOT_FOUND")
-    message = "METHOD_NOT_ALLOWED" if error.status_code == 405 else error.detail
-    return error_response(error.status_code, message, dict(error.headers or {}))
-
-
-def _without_slash(request: Request) -> Response:
-    # A Location that began with two slashes would lead to another host.
-    path = "/" + request.scope["raw_path"].decode("latin-1").strip("/")
-    query = request.scope["query_string"].decode("latin-1")
-    location = f"{path}?{query}" if query else path
-    return Response(status_code=301 if request.method == "GET" else 308, headers={"Location": location})
-
-
-async def _upstream_error(_request: Request, error: UpstreamError) -> Response:
-    logger.warning("%s", str(error).replace("\n", "; "))
-    return error_response(502, f"UPSTREAM_ERROR: {error}")
-
-
-async def _node_not_found(_request: Request, _error: NodeNotFound) -> Response:
-    return error_response(404, "NODE_NOT_FOUND")
-
-
-async def _internal_error(_request: Request, _error: Exception) -> Response:
-    return error_response(500, "INTERNAL_ERROR")  # uvicorn logs what it was
-
-
-# ---- around the application
-
-
-class BasePath:
-    """Serves the application under a prefix, and nothing outside of it."""
-
-    def __init__(self, app: ASGIApp, prefix: str) -> None:
-        self._app = app
-        self._prefix = prefix
+    def __init__(self, admin: Admin, more: Sequence[Resource] = ()) -> None:
+        self._prefix = admin.prefix
+        self._routes = Routes([*api.routes(admin), *more])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        prefix = self._prefix
-        if scope["type"] != "http" or not prefix:
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"]
-        if path == prefix + "/":
-            response = Response(status_code=301, headers={"Location": prefix})
-            await response(scope, receive, send)
-        elif path == prefix:
-            await self._app({**scope, "root_path": prefix, "path": prefix + "/"}, receive, send)
-        elif path.startswith(prefix + "/"):
-            await self._app({**scope, "root_path": prefix}, receive, send)
-        else:
-            await error_response(404, "NOT_FOUND")(scope, receive, send)
-
-
-class AccessLog:
-    """Logs a line per request as NSQ does, and dates every answer. The outermost part of the application."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         started = perf_counter()
         status = 0
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"date", _now())]
-            await send(message)
-
         try:
-            await self._app(scope, receive, watch)
+            response = await self._answer(scope, receive)
+            status = response.status_code
+            if len(response.body) < COMPRESS_FROM:
+                headers, body = response.raw_headers, bytes(response.body)
+            else:
+                headers, body = await compressed(response, takes_gzip(scope["headers"]))
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": status,
+                    "headers": [*headers, (b"date", _date(int(time())))],
+                }
+            )
+            await send({"type": "http.response.body", "body": body})
         except asyncio.CancelledError:
             # nsqadmin stops, and has hung up already. uvicorn would log an error.
             logger.debug("a request was given up")
@@ -141,9 +63,51 @@ class AccessLog:
             if logger.isEnabledFor(logging.INFO):
                 _log(scope, status, perf_counter() - started)
 
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        path: str = scope["path"]
+        prefix = self._prefix
+        if prefix:
+            if path == prefix + "/":
+                return Response(status_code=301, headers={"Location": prefix})
+            if path != prefix and not path.startswith(prefix + "/"):
+                return error_response(404, "NOT_FOUND")
+            path = path[len(prefix) :] or "/"
+        found = self._routes.find(path)
+        if found is None:
+            return _not_found(scope, path)
+        resource, scope["path_params"] = found
+        handler = resource.handlers.get(scope["method"])
+        if handler is None:
+            return _other_method(scope["method"], resource)
+        try:
+            return await handler(Request(scope, receive))
+        except ApiError as error:
+            return error_response(error.status, error.code, error.headers)
+        except UpstreamError as error:
+            logger.warning("%s", str(error).replace("\n", "; "))
+            return error_response(502, f"UPSTREAM_ERROR: {error}")
+        except NodeNotFound:
+            return error_response(404, "NODE_NOT_FOUND")
+        except Exception:
+            logger.exception("%s %s failed", scope["method"], resource.path)
+            return error_response(500, "INTERNAL_ERROR")
 
-def _now() -> bytes:
-    return _date(int(time()))
+
+def _not_found(scope: Scope, path: str) -> Response:
+    if not path.endswith("/") or not path.strip("/"):
+        return error_response(404, "NOT_FOUND")
+    # A Location that began with two slashes would lead to another host.
+    path = "/" + scope["raw_path"].decode("latin-1").strip("/")
+    query = scope["query_string"].decode("latin-1")
+    location = f"{path}?{query}" if query else path
+    return Response(status_code=301 if scope["method"] == "GET" else 308, headers={"Location": location})
+
+
+def _other_method(method: str, resource: Resource) -> Response:
+    headers = {"Allow": resource.allow}
+    if method == "OPTIONS":
+        return Response(headers=headers)
+    return error_response(405, "METHOD_NOT_ALLOWED", headers)
 
 
 @lru_cache(1)

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from nsquark.net.listeners import Listener, listen, port_of, serve, shown
 
 from .admin import Admin
-from .application import application
+from .application import Application
 from .connection import BoundedConnection, Unsent
 from .options import Options
 from .pages import Pages
@@ -60,7 +60,7 @@ class Server:
             static=Path(self.options.dev_static_dir) if self.options.dev_static_dir else None,
         )
         config = uvicorn.Config(
-            application(self.admin, self.pages.routes()),
+            Application(self.admin, self.pages.routes()),
             http=BoundedConnection,
             ws="none",
             lifespan="off",
@@ -68,7 +68,7 @@ class Server:
             access_log=False,
             proxy_headers=False,  # the peer is the peer: /config is allowed by it
             server_header=False,
-            date_header=False,  # which uvicorn's own server would set every second; `AccessLog` sets it
+            date_header=False,  # which uvicorn's own server would set every second; `Application` sets it
             timeout_keep_alive=KEEP_ALIVE,
         )
         config.load()

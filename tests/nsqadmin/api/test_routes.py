@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon import identify, until
+from tests.daemon import Nsqd, Nsqlookupd, identify, until
 from tests.nsqadmin.served import Admin, Cluster, free_address, serving
 
 PAUSE = {"action": "pause"}
@@ -273,6 +274,36 @@ async def test_a_tombstone_takes_the_topic_off_one_node(admin: Admin, daemons: C
     assert [each["node"] for each in (await admin.json("/api/topics/orders"))["nodes"]] == [
         daemons.nsqds[1].http_address
     ]
+
+
+async def test_a_tombstone_shows_while_it_lasts(tmp_path: Path) -> None:
+    """On an nsqd that has the topic still: nsqadmin would delete it there."""
+    with (
+        Nsqlookupd().start() as lasting,
+        Nsqlookupd("--tombstone-lifetime=1ms").start() as brief,
+        Nsqd(
+            tmp_path,
+            "--broadcast-address=127.0.0.1",
+            *(f"--lookupd-tcp-address={each.tcp_address}" for each in (lasting, brief)),
+        ).start() as nsqd,
+    ):
+        await nsqd.post("/topic/create?topic=orders")
+        for lookupd, shown in ((lasting, True), (brief, False)):
+            async with serving(f"--lookupd-http-address={lookupd.http_address}") as admin:
+
+                async def tombstoned(admin: Admin = admin) -> list[bool]:
+                    nodes = (await admin.json("/api/nodes"))["nodes"]
+                    return [topic["tombstoned"] for node in nodes for topic in node["topics"]]
+
+                async def is_shown(wanted: list[bool], told: Any = tombstoned) -> bool:
+                    return bool(await told() == wanted)
+
+                await until(lambda told=is_shown: told([False]))
+                await lookupd.post(f"/topic/tombstone?topic=orders&node={nsqd.http_address}")
+                await until(lambda told=is_shown, wanted=shown: told([wanted]))
+                nodes = (await admin.json("/api/topics/orders"))["nodes"]
+                assert [each["node"] for each in nodes] == ([] if shown else [nsqd.http_address])
+                assert ("1 tombstoned" in (await admin.get("/nodes")).body.decode()) is shown
 
 
 async def test_a_tombstone_of_a_topic_the_node_does_not_have_is_a_warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from nsquark.http.client_protocol import BadStatus
 from nsquark.nsqadmin.cluster import Actions, Cluster, Inspection, Node, NodeNotFound, explain
 from nsquark.nsqadmin.cluster.document import Document
-from nsquark.nsqadmin.upstream import Upstream
+from nsquark.nsqadmin.upstream import Upstream, UpstreamError
 from tests.daemon import Nsqd, identify
+from tests.http.web import Got, Web, answer
 from tests.nsqadmin import served
 from tests.nsqadmin.served import free_address
 
@@ -130,3 +132,117 @@ async def test_go_s_nsqd_is_said_not_to_offer_it(cluster: Cluster, daemons: serv
     assert explain(node, unknown) == f"{node.address} runs NSQ's own nsqd, which does not offer this"
     missing = BadStatus("http://a/topic/peek", 404, b'{"message":"TOPIC_NOT_FOUND"}')
     assert "TOPIC_NOT_FOUND" in explain(node, missing)
+
+
+# ---- where a topic was, and where it is
+
+
+class Played:
+    """An nsqlookupd and nsqds that say what a test tells them."""
+
+    def __init__(self, lookupd: Web, nsqds: list[Web]) -> None:
+        self.lookupd = lookupd
+        self.nsqds = nsqds
+
+    def place(self, *nsqds: Web) -> None:
+        """Have the nsqlookupd name these."""
+        producers = [
+            {"broadcast_address": "127.0.0.1", "hostname": f"h{port_of(each)}", "http_port": port_of(each)}
+            for each in nsqds
+        ]
+        body = json.dumps({"producers": producers, "channels": []}).encode()
+        self.lookupd.answers["/lookup"] = answer(200, body=body)
+
+    def count(self, nsqd: Web, depth: int) -> None:
+        topic = {"topic_name": "orders", "depth": depth, "channels": [{"channel_name": "c", "depth": depth}]}
+        nsqd.answers["/stats"] = answer(200, body=json.dumps({"topics": [topic]}).encode())
+
+
+def port_of(web: Web) -> int:
+    return int(web.url.rpartition(":")[2])
+
+
+@pytest.fixture
+async def played() -> AsyncIterator[Played]:
+    async with Web() as lookupd, Web() as first, Web() as second:
+        played = Played(lookupd, [first, second])
+        for nsqd in played.nsqds:
+            played.count(nsqd, 1)
+        yield played
+
+
+async def test_a_topic_is_looked_up_each_time_and_only_who_has_it_counts(
+    played: Played, upstream: Upstream
+) -> None:
+    first, second = played.nsqds
+    cluster = Cluster(upstream, [played.lookupd.url.removeprefix("http://")])
+    for nsqds, depths in (
+        ([first], [5]),
+        ([first], [6]),  # asked along with the nsqlookupd, and told anew
+        ([first, second], [7, 8]),
+        ([second], [9]),  # the first has lost it meanwhile
+        ([], []),
+        ([first], [4]),
+    ):
+        played.place(*nsqds)
+        for nsqd, depth in zip(nsqds, depths, strict=True):
+            played.count(nsqd, depth)
+        before = len(played.lookupd.got)
+        topic = await cluster.topic("orders")
+        channel = await cluster.channel("orders", "c")
+        assert topic.value.depth == sum(depths)
+        assert (channel.value.depth if channel.value else 0) == sum(depths)
+        assert [len(each.value.nodes or ()) for each in (topic, channel) if each.value] == (
+            [len(nsqds)] * 2 if nsqds else [0]
+        )
+        assert (topic.failures, channel.failures) == ([], [])
+        assert len(played.lookupd.got) == before + 2
+
+
+async def test_an_nsqd_that_lost_the_topic_and_hangs_is_not_waited_for(
+    played: Played, upstream: Upstream
+) -> None:
+    first, second = played.nsqds
+    cluster = Cluster(upstream, [played.lookupd.url.removeprefix("http://")])
+    played.place(first, second)
+    await cluster.topic("orders")
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(_got: Got, _writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await never.wait()
+
+    first.answers["/stats"] = hang
+    played.place(second)
+    async with asyncio.timeout(2.5):  # half of the time that a request has
+        found = await cluster.topic("orders")
+        await asked.wait()
+    assert (found.value.depth, found.failures) == (1, [])
+
+
+async def test_a_node_that_fails_is_named_also_where_it_was_asked_ahead(
+    played: Played, upstream: Upstream
+) -> None:
+    first, second = played.nsqds
+    cluster = Cluster(upstream, [played.lookupd.url.removeprefix("http://")])
+    played.place(first, second)
+    await cluster.topic("orders")
+    first.answers["/stats"] = answer(500, body=b"oops")
+    found = await cluster.topic("orders")
+    assert found.value.depth == 1
+    assert [(each.address, each.status) for each in found.failures] == [(f"127.0.0.1:{port_of(first)}", 500)]
+    played.lookupd.answers["/lookup"] = answer(404, body=b'{"message":"TOPIC_NOT_FOUND"}')
+    with pytest.raises(UpstreamError) as gone:
+        await cluster.topic("orders")
+    assert gone.value.not_found
+
+
+async def test_where_topics_were_is_forgotten_in_the_end(
+    played: Played, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsquark.nsqadmin.cluster.cluster.TOPICS_REMEMBERED", 2)
+    cluster = Cluster(upstream, [played.lookupd.url.removeprefix("http://")])
+    played.place(played.nsqds[0])
+    for name in ("a", "b", "a", "c"):
+        await cluster.topic(name)
+    assert list(cluster._seen_with) == ["a", "c"]

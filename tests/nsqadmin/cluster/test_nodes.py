@@ -114,3 +114,11 @@ def test_a_configured_nsqd_is_named_by_what_it_broadcasts_and_reached_where_it_w
 def test_an_odd_producer_is_borne(odd: dict[str, Any]) -> None:
     [node] = merge_sightings([("l:1", parse_producer(odd))])
     assert node.topics == []
+
+
+def test_without_its_topics_a_node_has_those_that_are_tombstoned() -> None:
+    told = {"topics": ["b", "a", "c"], "tombstones": [True, False, True]}
+    assert [each.topic for each in parse_producer(told, topics=False).topics] == ["b", "c"]
+    assert all(each.tombstoned for each in parse_producer(told, topics=False).topics)
+    assert parse_producer({"topics": ["a"], "tombstones": [False]}, topics=False).topics == []
+    assert parse_producer({"topics": ["a"], "tombstones": True}, topics=False).topics == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from markupsafe import Markup
 
 from nsquark.nsqadmin.cluster.stats import parse_client
 from nsquark.nsqadmin.pages import cells
@@ -28,11 +29,19 @@ def test_numbers_have_separators_and_nothing_is_grey() -> None:
         cells.ths(EVIL, EVIL),
         cells.figure(EVIL, EVIL, EVIL, EVIL),
         cells.menu(EVIL, [(EVIL, EVIL, "danger")]),
+        cells.crumbs([(EVIL, EVIL)], EVIL),
+        cells.chart(EVIL, EVIL, EVIL, EVIL),
+        cells.button(EVIL, EVIL, EVIL),
     ],
 )
 def test_a_text_that_is_markup_stays_text(made: str) -> None:
     assert SAFE in made
     assert "<img" not in made
+
+
+def test_text_that_was_markup_elsewhere_is_escaped_all_the_same() -> None:
+    assert cells.safe(Markup("<b>markup</b>")) == "&lt;b&gt;markup&lt;/b&gt;"
+    assert cells.safe("<b>markup</b>") == "&lt;b&gt;markup&lt;/b&gt;"
 
 
 def test_whatever_a_client_says_of_itself_stays_text() -> None:

@@ -57,6 +57,7 @@ def paths(nsqd: Nsqd) -> dict[str, str]:
         "seek": "/seek?topic=orders&channel=archive&place=earliest",
         "publish": "/act?do=publish&topic=orders",
         "delete": "/act?do=delete&topic=orders",
+        "retention": "/act?do=retention&topic=orders",
     }
 
 
@@ -101,6 +102,35 @@ async def test_pipelines_that_report_are_readable_for_everybody(
         assert await reader.page.locator("main img, main script").count() == 0
         await reader.check_access()
         await reader.shoot(f"pipelines-reported-{theme}-{'phone' if window is PHONE else 'wide'}")
+
+
+async def test_a_node_shows_what_its_clients_are_ready_for_and_have_finished(
+    daemons: Cluster, admin: Admin, browser: Browser
+) -> None:
+    async with await daemons.nsqds[0].connect() as client, reading(browser, admin.address, **WIDE) as reader:
+        await client.sub("orders", "archive", rdy=2)
+        client.fin(await client.message())
+        await client.message()
+        await client.message()
+        await client.caught_up()
+        await reader.goto(f"/nodes/127.0.0.1:{daemons.nsqds[0].http_port}")
+        await expect(reader.page.get_by_text("RDY 2 · 1 finished")).to_be_visible()
+
+
+async def test_where_a_node_is_known_unfolds_by_the_keyboard(
+    daemons: Cluster, admin: Admin, browser: Browser
+) -> None:
+    known = daemons.nsqds[2].http_address
+    sighting = f"{daemons.lookupds[0].http_address}/127.0.0.1:"
+    async with reading(browser, admin.address, **WIDE) as reader:
+        await reader.goto("/nodes")
+        row = reader.page.get_by_role("row").filter(has_text=known)
+        await expect(row.get_by_text(sighting)).to_be_hidden()
+        await row.get_by_label(f"1 of 2 nsqlookupds know {known}").focus()
+        await reader.page.keyboard.press("Enter")
+        await expect(row.get_by_text(sighting)).to_be_visible()
+        await reader.check_access()
+        await reader.shoot("nodes-unfolded-light-wide")
 
 
 async def test_the_markup_of_a_client_is_text(

@@ -34,6 +34,15 @@ async def test_assets_are_served_with_their_types_and_no_other_file_is(admin: Ad
         assert (await admin.get(path)).status == 404, path
 
 
+async def test_an_asset_that_a_browser_has_is_not_sent_again(admin: Admin) -> None:
+    first = await admin.get("/static/nsqadmin.css")
+    tag = first.headers["etag"]
+    again = await admin.get("/static/nsqadmin.css", If_None_Match=tag)
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+    other = await admin.get("/static/nsqadmin.css", If_None_Match='W/"0-0"')
+    assert (other.status, other.body) == (200, first.body)
+
+
 async def test_under_a_base_path_every_address_has_it(daemons: served.Cluster) -> None:
     await daemons.fill()
     async with serving(*daemons.flags, "--base-path=/ops/nsq") as admin:

@@ -168,6 +168,31 @@ async def test_what_is_no_answer_over_a_kept_connection_is_a_failure(
     upstream.close()
 
 
+async def test_a_question_that_was_begun_is_not_sent_again(web: Web) -> None:
+    upstream = Upstream()
+    web.answers["/stats"] = answer(200, body=b"{}")
+    daemon, stranger = nsqd(at(web)), nsqd(free_address())
+    assert upstream.begin([daemon], "/stats") == {}  # no connection is kept yet
+    await upstream.get_json_of([daemon], "/stats")
+    begun = upstream.begin([daemon, stranger], "/stats")
+    assert list(begun) == [daemon]
+    assert await upstream.get_json_of([daemon], "/stats", begun) == ([(daemon, {})], [])
+    assert (begun, len(web.got)) == ({}, 2)
+    upstream.close()
+
+
+async def test_a_question_that_was_begun_and_is_given_up_costs_its_connection_alone(web: Web) -> None:
+    upstream = Upstream()
+    web.answers["/stats"] = answer(200, body=b"{}")
+    daemon = nsqd(at(web))
+    await upstream.get_json_of([daemon], "/stats")
+    [request] = upstream.begin([daemon], "/stats").values()
+    request.give_up()
+    assert await upstream.get_json_of([daemon], "/stats") == ([(daemon, {})], [])
+    assert web.connections == 2
+    upstream.close()
+
+
 async def test_a_reader_who_goes_leaves_no_request_behind(web: Web) -> None:
     upstream = Upstream()
     web.answers["/stats"] = answer(200, body=b"{}")

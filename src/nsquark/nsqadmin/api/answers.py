@@ -1,42 +1,41 @@
-"""Answers of the API as NSQ lays them out, and what a route is."""
+"""Answers of the API as NSQ lays them out, and what is read of a request."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from nsquark.http.message import JSON_TYPE, TEXT_TYPE, V1_HEADER
 from nsquark.nsqadmin.fast_json import pack_json
-
-Handler = Callable[[Request], Awaitable[Response]]
+from nsquark.nsqadmin.routing import Handler, Resource
 
 MAX_BODY = 1 << 20
 BODY_TIMEOUT = 60.0
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_V1 = dict([V1_HEADER])
+_JSON_HEADERS = {"Content-Type": JSON_TYPE, **_V1}
 
 
-class ApiError(HTTPException):
+class ApiError(Exception):
     """Answered as `{"message": code}` with this status."""
 
-    def __init__(self, status: int, code: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(status, code, headers)
+    def __init__(self, status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
 
 
 def json_response(document: object, status: int = 200) -> Response:
-    return Response(pack_json(document), status, {"Content-Type": JSON_TYPE, **_v1()})
+    return Response(pack_json(document), status, _JSON_HEADERS)
 
 
-def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     response = json_response({"message": message}, status)
     response.headers.update(headers or {})
     return response
@@ -45,42 +44,23 @@ def error_response(status: int, message: str, headers: dict[str, str] | None = N
 def text_response(text: str, *, v1: bool = False) -> Response:
     """Text as it is. As a version 1 answer, no text has no type."""
     headers = {"Content-Type": TEXT_TYPE} if text or not v1 else {}
-    return Response(text, headers={**headers, **(_v1() if v1 else {})})
+    return Response(text, headers={**headers, **(_V1 if v1 else {})})
 
 
-def _v1() -> dict[str, str]:
-    return dict([V1_HEADER])
+def resource(path: str, **handlers: Handler) -> Resource:
+    """A resource whose changes no page of another site may ask for."""
+    return Resource(
+        path, {method: each if method == "GET" else _from_here(each) for method, each in handlers.items()}
+    )
 
 
-class Resource:
-    """A handler by method, as an ASGI application. Other methods are answered as NSQ answers them.
+def _from_here(handler: Handler) -> Handler:
+    async def guarded(request: Request) -> Response:
+        if comes_from_elsewhere(request):
+            raise ApiError(403, "CROSS_SITE_REQUEST")
+        return await handler(request)
 
-    Starlette would wrap a function once more for exceptions, which `application` handles for all routes.
-    """
-
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        self._handlers = handlers
-        self._allow = {"Allow": ", ".join(sorted((*handlers, "OPTIONS")))}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
-        response = await self._answer(request)
-        await response(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        handler = self._handlers.get(method)
-        if handler is not None:
-            if method not in _SAFE and comes_from_elsewhere(request):
-                raise ApiError(403, "CROSS_SITE_REQUEST")
-            return await handler(request)
-        if method == "OPTIONS":
-            return Response(headers=self._allow)
-        raise ApiError(405, "METHOD_NOT_ALLOWED", self._allow)
-
-
-def resource(path: str, **handlers: Handler) -> Route:
-    return Route(path, Resource(handlers), methods=_METHODS)
+    return guarded
 
 
 def comes_from_elsewhere(request: Request) -> bool:

@@ -7,15 +7,15 @@ from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from nsquark.names import is_valid_name
 from nsquark.nsqadmin.admin import Admin
 from nsquark.nsqadmin.cluster import Outcome
 from nsquark.nsqadmin.cluster.actions import ACTIONS
+from nsquark.nsqadmin.routing import Handler, Resource
 from nsquark.nsqadmin.upstream import Found
 
-from .answers import ApiError, Handler, json_response, read_fields, resource, text_response
+from .answers import ApiError, json_response, read_fields, resource, text_response
 from .config import ConfigApi
 from .graphite import GraphiteApi
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
 
-def routes(admin: Admin) -> list[Route]:
+def routes(admin: Admin) -> list[Resource]:
     """Without the base path."""
     reads, writes, config, graphite = (
         Reads(admin),
@@ -160,7 +160,7 @@ class Writes:
         try:
             [topic] = await read_fields(request, "topic")
         except ApiError as error:
-            raise ApiError(error.status_code, "INVALID_BODY") from None
+            raise ApiError(error.status, "INVALID_BODY") from None
         if not is_valid_name(topic):
             raise ApiError(400, "INVALID_TOPIC")
         node = request.path_params["node"]

@@ -2,7 +2,7 @@
 
 from .actions import Actions, Outcome, Target
 from .cluster import Cluster, CounterEntry, NodeNotFound, NodeStats
-from .inspection import Inspection, explain
+from .inspection import Inspection, explain, failed_at
 from .latency import Latency, Percentile
 from .nodes import Node, NodeTopic
 from .overview import ChannelTotals, NodeTotals, Overview, SeenClient, TopicTotals
@@ -35,4 +35,5 @@ __all__ = [
     "TopicStats",
     "TopicTotals",
     "explain",
+    "failed_at",
 ]

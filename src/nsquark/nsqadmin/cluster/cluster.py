@@ -15,7 +15,16 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from nsquark.errors import NsquarkError
-from nsquark.nsqadmin.upstream import Daemon, Failure, Found, Upstream, UpstreamError, nsqd, nsqlookupd
+from nsquark.nsqadmin.upstream import (
+    BegunRequest,
+    Daemon,
+    Failure,
+    Found,
+    Upstream,
+    UpstreamError,
+    nsqd,
+    nsqlookupd,
+)
 from nsquark.nsqadmin.upstream.client import NSQD, NSQLOOKUPD, parse_answer, with_query
 
 from .document import Document, as_document, documents, integer, text, texts
@@ -27,6 +36,7 @@ T = TypeVar("T")
 
 TOPICS_AT_ONCE = 64  # whose channels an nsqlookupd is asked for
 PATHS_KEPT = 4096
+TOPICS_REMEMBERED = 4096
 WHOLE_AT_ONCE = 4  # questions that read the statistics of the whole cluster, each of which may be large
 
 
@@ -94,6 +104,8 @@ class Cluster:
         self.nsqds = list(nsqds)
         self._whole = asyncio.Semaphore(WHOLE_AT_ONCE)
         self._reading = asyncio.Lock()
+        # The nodes of topics that were asked for lately: where to ask first, and no answer to anything.
+        self._seen_with: dict[str, tuple[Daemon, ...]] = {}
 
     # ---- topics
 
@@ -137,31 +149,64 @@ class Cluster:
 
         Raises UpstreamError, whose `not_found` says that no daemon knows the topic.
         """
-        found = await self.producers(topic)
-        if not found.value and not self.nsqlookupds:
-            raise UpstreamError(NSQD, [])
-        records, failures = await self._stats(found.value, topic=topic)
-        merged = merge_topics(topic, (each for each in records if each.topic_name == topic))
-        return Found(merged, found.failures + failures)
+        found = await self._stats_of_topic(topic)
+        merged = merge_topics(topic, (each for each in found.value if each.topic_name == topic))
+        return Found(merged, found.failures)
 
     async def channel(self, topic: str, channel: str) -> Found[ChannelStats | None]:
         """A channel merged over its nodes, with clients; None if the topic is there and the channel is not.
 
         Raises UpstreamError as `topic` does.
         """
-        found = await self.producers(topic)
-        if not found.value and not self.nsqlookupds:
-            raise UpstreamError(NSQD, [])
-        records, failures = await self._stats(found.value, topic=topic, channel=channel, clients=True)
+        found = await self._stats_of_topic(topic, channel, clients=True)
         channels = [
             each
-            for record in records
+            for record in found.value
             if record.topic_name == topic
             for each in record.channels
             if each.channel_name == channel
         ]
         merged = merge_channels(topic, channel, channels) if channels else None
-        return Found(merged, found.failures + failures)
+        return Found(merged, found.failures)
+
+    async def _stats_of_topic(
+        self, topic: str, channel: str = "", *, clients: bool = False
+    ) -> Found[list[TopicStats]]:
+        """The records of a topic on its nodes. Raises UpstreamError.
+
+        The nodes that had the topic when it was last asked for are sent their questions together with the
+        nsqlookupds, which spares a round trip. Only the answers of nodes that the nsqlookupds name now count.
+        """
+        path = _stats_path(topic, channel, clients)
+        lookups = self.upstream.begin(map(nsqlookupd, self.nsqlookupds), _lookup_path(topic))
+        begun = self.upstream.begin(self._seen_with.get(topic, ()), path)
+        try:
+            found = await self.producers(topic, lookups)
+            if not found.value and not self.nsqlookupds:
+                raise UpstreamError(NSQD, [])
+            nodes = {nsqd(node.dial_address): node for node in found.value}
+            self._remember(topic, tuple(nodes))
+            answers, failures = await self.upstream.get_json_of(list(nodes), path, begun)
+        finally:
+            for request in (*lookups.values(), *begun.values()):
+                request.give_up()
+        if nodes and not answers:
+            raise UpstreamError(NSQD, failures)
+        now = time.time()
+        records = [
+            record
+            for daemon, answer in answers
+            for record in parse_topics(
+                as_document(answer), nodes[daemon].address, nodes[daemon].hostname, now
+            )
+        ]
+        return Found(records, found.failures + failures)
+
+    def _remember(self, topic: str, nodes: tuple[Daemon, ...]) -> None:
+        seen = self._seen_with
+        if seen.pop(topic, None) is None and len(seen) >= TOPICS_REMEMBERED:
+            del seen[next(iter(seen))]
+        seen[topic] = nodes
 
     # ---- nodes
 
@@ -213,23 +258,23 @@ class Cluster:
                 return Found(node, nodes.failures)
         raise NodeNotFound(f"no nsqd of the cluster has the address {address!r}")
 
-    async def producers(self, topic: str) -> Found[list[Node]]:
-        """The nsqds that have a topic, each once. Raises UpstreamError."""
+    async def producers(
+        self, topic: str, begun: dict[Daemon, BegunRequest] | None = None
+    ) -> Found[list[Node]]:
+        """The nsqds that have a topic, each once. Raises UpstreamError.
+
+        `begun` may have the lookups that have been sent already, as `Upstream.begin` gives them.
+        """
         if not self.nsqlookupds:
             return await self._configured_producers(topic)
-
-        async def ask(daemon: Daemon) -> list[Node]:
-            answer = as_document(await self.upstream.get_json(daemon, path))
-            return [parse_producer(each) for each in documents(answer, "producers")]
-
-        path = _lookup_path(topic)
         asked = [nsqlookupd(address) for address in self.nsqlookupds]
-        answers, failures = await self.upstream.each(asked, ask)
+        answers, failures = await self.upstream.get_json_of(asked, _lookup_path(topic), begun)
         if not answers:
             raise UpstreamError(NSQLOOKUPD, failures)
         nodes: dict[str, Node] = {}
-        for _, found in answers:
-            for node in found:
+        for _, answer in answers:
+            for each in documents(as_document(answer), "producers"):
+                node = parse_producer(each, topics=False)
                 nodes.setdefault(node.address, node)
         # "Not found" is an answer: a topic need not be registered everywhere.
         return Found(list(nodes.values()), [failure for failure in failures if failure.status != 404])
@@ -254,7 +299,7 @@ class Cluster:
         return Found(merge_sightings(sightings), failures)
 
     async def _reachable_nodes(self) -> Found[list[Node]]:
-        """Every nsqd, without its topics."""
+        """Every nsqd, without its topics but for those that are tombstoned."""
         if self.nsqlookupds:
             return await self._registered_nodes(topics=False)
 
@@ -340,29 +385,11 @@ class Cluster:
     ) -> Document:
         return as_document(await self.upstream.get_json(daemon, _stats_path(topic, channel, clients)))
 
-    async def _stats(
-        self, nodes: Sequence[Node], *, topic: str, channel: str = "", clients: bool = False
-    ) -> tuple[list[TopicStats], list[Failure]]:
-        """The records of a topic on these nodes. Raises UpstreamError if there are nodes and all fail."""
-        records: list[TopicStats] = []
-
-        def read(node: Node, stats: Document) -> None:
-            records.extend(parse_topics(stats, node.address, node.hostname, time.time()))
-
-        answered, failures = await self._read_stats(
-            nodes, read, topic=topic, channel=channel, clients=clients
-        )
-        if nodes and not answered:
-            raise UpstreamError(NSQD, failures)
-        return records, failures
-
     async def _read_stats(
         self,
         nodes: Sequence[Node],
         read: Callable[[Node, Document], None],
         *,
-        topic: str = "",
-        channel: str = "",
         clients: bool = False,
     ) -> tuple[int, list[Failure]]:
         """Have `read` called with the `/stats` of every node as they come: how many came, and the failures.
@@ -371,12 +398,7 @@ class Cluster:
         """
         by_address = {node.dial_address: node for node in nodes}
 
-        path = _stats_path(topic, channel, clients)
-        if topic:
-            records, failures = await self.upstream.get_json_of(list(map(nsqd, by_address)), path)
-            for daemon, record in records:
-                read(by_address[daemon.address], as_document(record))
-            return len(records), failures
+        path = _stats_path("", "", clients)
 
         async def ask(daemon: Daemon) -> None:
             body = await self.upstream.ask(daemon, "GET", path)

@@ -7,10 +7,12 @@ words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nsquark.errors import NsquarkError
 from nsquark.http.client_protocol import BadStatus
-from nsquark.nsqadmin.upstream import Upstream, nsqd
-from nsquark.nsqadmin.upstream.client import failure_of
+from nsquark.nsqadmin.upstream import Failure, Upstream, nsqd
+from nsquark.nsqadmin.upstream.client import NSQD, failure_of
 
 from .document import Document, as_document
 from .nodes import Node
@@ -66,6 +68,14 @@ class Inspection:
         """`to` is a number, or `default`."""
         return await self._post(node, "/channel/max_attempts", {"topic": topic, "channel": channel, "to": to})
 
+    async def retention(self, node: Node, topic: str) -> Document:
+        """What is kept of a topic, by its own setting or by the flags, and how large its log is."""
+        return await self._get(node, "/topic/retention", {"topic": topic})
+
+    async def retain(self, node: Node, topic: str, wanted: Mapping[str, str]) -> Document:
+        """Keep more or less: `wanted` has `bytes`, `time` or both. Returns what `retention` does."""
+        return await self._post(node, "/topic/retention", {"topic": topic, **wanted})
+
     async def publish(self, node: Node, topic: str, body: bytes, *, defer_ms: int = 0) -> None:
         """Publish one message, at most once. Go's nsqd does this too."""
         query: dict[str, object] = {"topic": topic}
@@ -93,3 +103,11 @@ def explain(node: Node, error: NsquarkError) -> str:
     ):
         return f"{node.address} runs NSQ's own nsqd, which does not offer this"
     return str(failure_of(nsqd(node.dial_address), error))
+
+
+def failed_at(node: Node, error: NsquarkError) -> Failure:
+    """What a list of results tells of a node that did not do it."""
+    reason = explain(node, error)
+    for address in (node.address, node.dial_address):
+        reason = reason.removeprefix(address).removeprefix(":").lstrip()
+    return Failure(NSQD, node.address, reason)

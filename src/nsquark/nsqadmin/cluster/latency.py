@@ -89,10 +89,13 @@ def _add(ours: Percentile, theirs: Percentile) -> None:
 
 # What nearly every record has. Records of nodes are never changed, so they can share it.
 NOT_MEASURED = Latency()
+_NOTHING = {"count": 0, "percentiles": None}
 
 
 def parse_latency(value: object) -> Latency:
     """The `e2e_processing_latency` of nsqd's `/stats`."""
+    if value == _NOTHING:
+        return NOT_MEASURED
     document: Document = as_document(value)
     count = integer(document, "count")
     if not isinstance(document.get("percentiles"), list):

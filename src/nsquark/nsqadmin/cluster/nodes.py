@@ -68,7 +68,10 @@ class Node:
 
 
 def parse_producer(document: Document, *, topics: bool = True) -> Node:
-    """A producer of nsqlookupd's `/nodes` or `/lookup`. Its topics, which may be thousands, on demand."""
+    """A producer of nsqlookupd's `/nodes` or `/lookup`.
+
+    Its topics, which may be thousands, on demand; without that, those few that are tombstoned.
+    """
     hostname, broadcast_address, tcp_port, http_port, version, remote_address = _PRODUCER.read(document)
     return Node(
         hostname,
@@ -77,20 +80,22 @@ def parse_producer(document: Document, *, topics: bool = True) -> Node:
         tcp_port,
         http_port,
         version,
-        _parse_topics(document) if topics else [],
+        _parse_topics(document, all_of_them=topics),
         remote_address,
     )
 
 
-def _parse_topics(document: Document) -> list[NodeTopic]:
-    names = texts(document, "topics")
+def _parse_topics(document: Document, *, all_of_them: bool) -> list[NodeTopic]:
     tombstones = document.get("tombstones")
-    flags = tombstones if isinstance(tombstones, list) else []
     # Hardly ever is anything tombstoned.
-    if True not in flags:
-        return [NodeTopic(name, False) for name in sorted(names)]
+    flags = tombstones if isinstance(tombstones, list) and True in tombstones else []
+    if not flags and not all_of_them:
+        return []
+    names = texts(document, "topics")
     tombstoned = {name for name, flag in zip(names, flags, strict=False) if flag is True}
-    return [NodeTopic(name, name in tombstoned) for name in sorted(names)]
+    return [
+        NodeTopic(name, name in tombstoned) for name in sorted(names) if all_of_them or name in tombstoned
+    ]
 
 
 def parse_info(info: Document, address: str) -> Node:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from .document import Document, Fields, documents, integer, text
-from .latency import Latency, parse_latency
+from .latency import NOT_MEASURED, Latency, parse_latency
 
 ALL_NODES = "*"
+_place = attrgetter("hostname", "node")
 
 
 @dataclass(slots=True)
@@ -117,7 +119,8 @@ class ChannelStats:
         self.message_count += other.message_count
         self.client_count += other.client_count
         self.paused = self.paused or other.paused
-        self.latency.add(other.latency)
+        if other.latency is not NOT_MEASURED:
+            self.latency.add(other.latency)
         if other.clients is not None:
             self.clients = [*(self.clients or ()), *other.clients]
         if other.dead_letter_count is not None:
@@ -126,10 +129,6 @@ class ChannelStats:
             self.held_messages = (self.held_messages or 0) + other.held_messages
         if other.held_bytes is not None:
             self.held_bytes = (self.held_bytes or 0) + other.held_bytes
-        # Nobody reads the channel if nobody reads it at any node.
-        idle = [each.idle_since for each in self.nodes]
-        self.idle_since = None if None in idle else max(each for each in idle if each is not None)
-        self.holds_log = any(each.holds_log for each in self.nodes)
 
     def to_json(self, told: Mapping[int, dict[str, Any]] | None = None) -> dict[str, Any]:
         """`told` may have what records of nodes have been told as already, by their `id`."""
@@ -172,6 +171,10 @@ class TopicStats:
     channels: list[ChannelStats] = field(default_factory=list)
     # Of a node that runs nsquark's nsqd; empty of Go's, and of a merged record.
     nsquark_version: str = ""
+    # Of nsquark's nsqd; None of any other, and of a merged record.
+    log_bytes: int | None = None
+    retention_bytes: int | None = None  # below 0 is without limit
+    retention_time: int | None = None  # ns
 
     def to_json(self) -> dict[str, Any]:
         """The records of channels on nodes are both in `nodes` and in `channels`, and made once."""
@@ -204,8 +207,14 @@ def merge_channels(topic: str, channel: str, records: Iterable[ChannelStats]) ->
     merged = ChannelStats(
         ALL_NODES, "", topic, channel, latency=Latency(topic=topic, channel=channel, host=ALL_NODES), nodes=[]
     )
-    for record in sorted(records, key=lambda record: (record.hostname, record.node)):
+    nodes = sorted(records, key=_place)
+    for record in nodes:
         merged.add(record)
+    # Nobody reads the channel if nobody reads it at any node.
+    idle = [each.idle_since for each in nodes]
+    if None not in idle:
+        merged.idle_since = max((each for each in idle if each is not None), default=None)
+    merged.holds_log = any(each.holds_log for each in nodes)
     if merged.clients is not None:
         merged.clients.sort(key=lambda client: client.hostname)
     return merged
@@ -213,7 +222,7 @@ def merge_channels(topic: str, channel: str, records: Iterable[ChannelStats]) ->
 
 def merge_topics(topic: str, records: Iterable[TopicStats]) -> TopicStats:
     """The sum of the records of nodes, and of their channels. Channels are sorted by name."""
-    nodes = sorted(records, key=lambda record: (record.hostname, record.node))
+    nodes = sorted(records, key=_place)
     merged = TopicStats(ALL_NODES, "", topic, latency=Latency(topic=topic, host=ALL_NODES), nodes=nodes)
     channels: dict[str, list[ChannelStats]] = {}
     for record in nodes:
@@ -222,7 +231,8 @@ def merge_topics(topic: str, records: Iterable[TopicStats]) -> TopicStats:
         merged.backend_depth += record.backend_depth
         merged.message_count += record.message_count
         merged.paused = merged.paused or record.paused
-        merged.latency.add(record.latency)
+        if record.latency is not NOT_MEASURED:
+            merged.latency.add(record.latency)
         for channel in record.channels:
             channels.setdefault(channel.channel_name, []).append(channel)
     merged.channels = [merge_channels(topic, name, found) for name, found in sorted(channels.items())]
@@ -295,6 +305,10 @@ def _parse_topic(document: Document, node: str, hostname: str, now: int) -> Topi
         parse_latency(document.get("e2e_processing_latency")),
         None,
         [_parse_channel(each, node, hostname, name, now) for each in documents(document, "channels")],
+        "",
+        integer(document, "log_bytes") if "log_bytes" in document else None,
+        integer(document, "retention_bytes") if "retention_bytes" in document else None,
+        integer(document, "retention_time") if "retention_time" in document else None,
     )
 
 
@@ -329,7 +343,7 @@ def _parse_channel(document: Document, node: str, hostname: str, topic: str, now
         integer(document, "max_attempts") if "max_attempts" in document else None,
         integer(document, "held_messages") if "held_messages" in document else None,
         integer(document, "held_bytes") if "held_bytes" in document else None,
-        integer(document, "idle_since") or None,
+        (integer(document, "idle_since") or None) if "idle_since" in document else None,
         bool(document.get("holds_log", True)),
     )
 

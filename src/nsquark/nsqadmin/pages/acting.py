@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -15,9 +16,10 @@ from starlette.responses import Response
 
 from nsquark.errors import NsquarkError
 from nsquark.names import is_valid_name
-from nsquark.nsqadmin.cluster import Node, NodeNotFound, Outcome, explain
+from nsquark.nsqadmin.cluster import Node, NodeNotFound, Outcome, failed_at
+from nsquark.nsqadmin.pages import retaining
 from nsquark.nsqadmin.pages.site import PageError, Site, read_form
-from nsquark.nsqadmin.upstream import Failure, nsqd
+from nsquark.nsqadmin.upstream import nsqd
 
 MAX_DEFER_MS = 3_600_000
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -106,6 +108,14 @@ def _question(asked: Asked) -> Question:
             "The channel is created on every nsqd that has the topic, and gets every message from now on.",
             "Create",
         ),
+        "retention": Question(
+            f"Retention of {asked.topic}",
+            "How long, and how much, is kept of messages that every channel has finished. They can be read "
+            f"again by a channel that is moved back, and by Spark. What is set holds{place}; less than now "
+            "deletes what is beyond it. This cannot be undone.",
+            "Keep",
+            by_name=True,
+        ),
         "publish": Question(
             f"Publish to {asked.topic}",
             "One message, which every channel of the topic gets on this nsqd.",
@@ -132,7 +142,7 @@ def _question(asked: Asked) -> Question:
 
 
 _ACTIONS = (
-    "pause", "unpause", "empty", "delete", "tombstone", "create", "publish",
+    "pause", "unpause", "empty", "delete", "tombstone", "create", "publish", "retention",
     "redeliver", "redeliver-one", "redeliver-letter",
 )  # fmt: skip
 
@@ -158,6 +168,7 @@ def _asked(request: Request, form: dict[str, str] | None = None) -> Asked:
         not asked.topic
         or (needs_channel and not asked.channel)
         or (needs_node and not asked.node)
+        or (action == "retention" and asked.channel)
         or (action == "redeliver-letter" and not _ID.fullmatch(asked.letter))
     ):
         raise PageError(400, "Something is missing", "The request does not say what it is for.")
@@ -169,7 +180,9 @@ async def ask(site: Site, request: Request) -> Response:
     return await _confirm(site, request, _asked(request))
 
 
-async def _confirm(site: Site, request: Request, asked: Asked, problem: str = "", body: str = "") -> Response:
+async def _confirm(
+    site: Site, request: Request, asked: Asked, problem: str = "", form: Mapping[str, str] | None = None
+) -> Response:
     question = _question(asked)
     values = {
         "title": question.title,
@@ -180,9 +193,12 @@ async def _confirm(site: Site, request: Request, asked: Asked, problem: str = ""
         "action_url": site.link.act(asked.action, asked.topic, asked.channel, asked.node, asked.letter),
         "back": _page_of(site, asked),
         "problem": problem,
-        "body": body,
+        "form": form or {},
         "chosen_node": asked.node,
         "nodes": await _nodes(site, asked.topic) if asked.action == "publish" else [],
+        "present": await retaining.present(site, asked.topic, asked.node)
+        if asked.action == "retention"
+        else [],
     }
     return site.render(request, "confirm.html", values, 400 if problem else 200)
 
@@ -201,9 +217,13 @@ async def act(site: Site, request: Request) -> Response:
     form = await read_form(request)
     asked = _asked(request, form)
     if _question(asked).by_name and form.get("confirm") != asked.name:
-        return await _confirm(site, request, asked, f"Nothing was done: type {asked.name} to confirm it.")
+        problem = f"Nothing was done: type {asked.name} to confirm it."
+        return await _confirm(site, request, asked, problem, form)
     if asked.action == "publish":
         outcome, notes = await _publish(site, asked, form)
+    elif asked.action == "retention":
+        wanted = retaining.parse_form(form)
+        outcome, notes = await retaining.change(site, asked.topic, asked.node, wanted)
     elif asked.action.startswith("redeliver"):
         outcome, notes = await _redeliver(site, asked)
     else:
@@ -266,7 +286,7 @@ async def _publish(site: Site, asked: Asked, form: dict[str, str]) -> tuple[Outc
     try:
         await site.inspection.publish(node, asked.topic, body, defer_ms=int(defer))
     except NsquarkError as error:
-        return Outcome(failures=[failure(node, error)]), {}
+        return Outcome(failures=[failed_at(node, error)]), {}
     return Outcome(done=[nsqd(node.address)]), {node.address: f"{len(body):,} bytes"}
 
 
@@ -283,18 +303,10 @@ async def _redeliver(site: Site, asked: Asked) -> tuple[Outcome, dict[str, str]]
         try:
             answer = await site.inspection.redeliver(node, asked.topic, asked.channel, limit, asked.letter)
         except NsquarkError as error:
-            outcome.failures.append(failure(node, error))
+            outcome.failures.append(failed_at(node, error))
         else:
             outcome.done.append(nsqd(node.address))
             notes[node.address] = f"{answer.get('redelivered', 0)} sent back"
 
     await asyncio.gather(*map(send_back, nodes))
     return outcome, notes
-
-
-def failure(node: Node, error: NsquarkError) -> Failure:
-    """What a page with results tells of a node that did not do it."""
-    reason = explain(node, error)
-    for address in (node.address, node.dial_address):
-        reason = reason.removeprefix(address).removeprefix(":").lstrip()
-    return Failure("nsqd", node.address, reason)

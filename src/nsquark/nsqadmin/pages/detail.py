@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsquark.nsqadmin.cluster import ChannelStats, TopicStats
+from nsquark.nsqadmin.cluster import ChannelStats
 from nsquark.nsqadmin.pages.format import duration
-from nsquark.nsqadmin.pages.links import Links
+from nsquark.nsqadmin.pages.rows import keeps_log
 from nsquark.nsqadmin.pages.site import Site
 from nsquark.nsqadmin.pages.tables import page_of
 
 TOPICS_OF_NODE = 20  # on a page: each has its channels and clients below it
-
-Entries = list[tuple[str, str, str]]
-
-
-def node_menu(link: Links, has_lookupds: bool) -> Callable[..., Entries]:
-    """What may be done on one node: label, address and kind of each entry of a menu."""
-
-    def entries(record: TopicStats | ChannelStats, topic: str, channel: str = "") -> Entries:
-        pause = "unpause" if record.paused else "pause"
-        node = record.node
-        menu = [
-            (f"{pause.capitalize()} here", link.act(pause, topic, channel, node), ""),
-            ("Empty here", link.act("empty", topic, channel, node), "danger"),
-        ]
-        if channel:
-            menu.append(("Delete here", link.act("delete", topic, channel, node), "danger"))
-        elif has_lookupds:
-            menu.append(("Tombstone", link.act("tombstone", topic, "", node), "danger"))
-        return menu
-
-    return entries
-
-
-def channel_menu(link: Links, topic: str) -> Callable[[ChannelStats], Entries]:
-    """What may be done with a channel on all of its nodes."""
-
-    def entries(channel: ChannelStats) -> Entries:
-        name = channel.channel_name
-        pause = "unpause" if channel.paused else "pause"
-        return [
-            (pause.capitalize(), link.act(pause, topic, name), ""),
-            ("Move (seek)", link("/seek", topic=topic, channel=name), "page"),
-            ("Empty", link.act("empty", topic, name), "danger"),
-            ("Delete", link.act("delete", topic, name), "danger"),
-        ]
-
-    return entries
 
 
 async def topic(site: Site, request: Request) -> Response:
@@ -65,11 +26,10 @@ async def topic(site: Site, request: Request) -> Response:
         "rates": {
             each.channel_name: site.history.rate(("channel", name, each.channel_name)) for each in channels
         },
+        "keeps_log": keeps_log(found.value),
         "channel_depth": sum(each.depth for each in channels),
         "client_count": sum(each.client_count for each in channels),
         "graphs": site.graphs(request, lambda it, time: it.of_topic(name, found.value.latency, time)),
-        "node_menu": node_menu(site.link, bool(site.cluster.nsqlookupds)),
-        "channel_menu": channel_menu(site.link, name),
     }
     return site.render(request, "topic.html", values)
 
@@ -87,7 +47,6 @@ async def channel(site: Site, request: Request) -> Response:
         "graphs": site.graphs(
             request, lambda it, time: it.of_channel(topic_name, name, record.latency, time)
         ),
-        "node_menu": node_menu(site.link, bool(site.cluster.nsqlookupds)),
     }
     return site.render(request, "channel.html", values, 200 if found.value else 404)
 
@@ -128,6 +87,5 @@ async def node(site: Site, request: Request) -> Response:
         "depth": sum(topic.depth for topic in stats.topics) + sum(channel.depth for channel in channels),
         "in_flight": sum(channel.in_flight_count for channel in channels),
         "deferred": sum(channel.deferred_count for channel in channels),
-        "node_menu": node_menu(site.link, bool(site.cluster.nsqlookupds)),
     }
     return site.render(request, "node.html", values)

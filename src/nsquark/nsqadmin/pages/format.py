@@ -69,6 +69,15 @@ def size(value: int) -> str:
     return f"{_digits(scaled)} {unit}"
 
 
+def kept(bytes_kept: int, time_ns: int) -> str:
+    """What of the finished messages is kept. 0 is a limit that was not set, below 0 is without limit."""
+    if not bytes_kept and not time_ns:
+        return "nothing"
+    limits = [duration(time_ns / 1e9).removesuffix(" 0h")] if time_ns > 0 else []
+    limits += [f"at most {size(bytes_kept)}"] if bytes_kept > 0 else []
+    return ", ".join(limits) or "everything"
+
+
 def moment(timestamp_ns: int) -> str:
     """A time in ns since the epoch, in UTC."""
     try:

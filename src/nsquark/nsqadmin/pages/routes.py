@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import PlainTextResponse, Response
 
 from nsquark.nsqadmin.cluster import Cluster
 from nsquark.nsqadmin.pages import acting, detail, lists, messages, pipelines, search, seeking
 from nsquark.nsqadmin.pages.graphite import Graphite
 from nsquark.nsqadmin.pages.site import HEADERS, Notify, Site
+from nsquark.nsqadmin.routing import Resource
 
 STATIC = Path(__file__).with_name("static")
 _TYPES = {
@@ -63,37 +63,48 @@ class Pages:
             if path.is_file() and path.suffix in _TYPES
         }
 
-    def routes(self) -> list[BaseRoute]:
+    def routes(self) -> list[Resource]:
         page = self.site.page
-        read = [
-            ("/", lists.streams),
-            ("/topics", lists.streams),
-            ("/topics/{topic}", detail.topic),
-            ("/topics/{topic}/{channel}", detail.channel),
-            ("/nodes", lists.nodes),
-            ("/nodes/{node}", detail.node),
-            ("/counter", lists.counter),
-            ("/lookup", lists.lookup),
-            ("/pipelines", pipelines.show),
-            ("/search", search.search),
-            ("/history", lists.history),
-            ("/peek", messages.peek),
-            ("/dead", messages.dead_letters),
-            ("/seek", seeking.show),
-            ("/act", acting.ask),
+        read = {
+            "/": lists.streams,
+            "/topics": lists.streams,
+            "/topics/{topic}": detail.topic,
+            "/topics/{topic}/{channel}": detail.channel,
+            "/nodes": lists.nodes,
+            "/nodes/{node}": detail.node,
+            "/counter": lists.counter,
+            "/lookup": lists.lookup,
+            "/pipelines": pipelines.show,
+            "/search": search.search,
+            "/history": lists.history,
+            "/peek": messages.peek,
+            "/dead": messages.dead_letters,
+            "/seek": seeking.show,
+            "/act": acting.ask,
+        }
+        change = {"/act": acting.act, "/seek": seeking.move}
+        table = [
+            Resource(
+                path,
+                {"GET": page(handler), **({"POST": page(change[path])} if path in change else {})},
+            )
+            for path, handler in read.items()
         ]
-        change = [("/act", acting.act), ("/seek", seeking.move)]
-        return [
-            *(Route(path, page(handler), methods=["GET"]) for path, handler in read),
-            *(Route(path, page(handler), methods=["POST"]) for path, handler in change),
-            Route("/static/{asset:path}", self._static, methods=["GET"]),
-        ]
+        return [*table, Resource("/static/{asset:path}", {"GET": self._static})]
 
     async def _static(self, request: Request) -> Response:
         path = self._assets.get(request.path_params["asset"])
-        if path is None:
+        try:
+            found = path.stat() if path is not None else None
+        except OSError:  # of a directory for development, where files go
+            found = None
+        if path is None or found is None:
             return PlainTextResponse("NOT_FOUND", 404)
-        return FileResponse(path, headers=_STATIC_HEADERS, media_type=_TYPES[path.suffix])
+        tag = f'W/"{found.st_mtime_ns:x}-{found.st_size:x}"'
+        headers = {**_STATIC_HEADERS, "ETag": tag}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(path.read_bytes(), headers=headers, media_type=_TYPES[path.suffix])
 
     async def stop(self) -> None:
         """Stop asking the cluster."""

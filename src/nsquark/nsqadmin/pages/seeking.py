@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsquark.errors import NsquarkError
-from nsquark.nsqadmin.cluster import Node, Outcome, explain
-from nsquark.nsqadmin.pages.acting import Done, failure
+from nsquark.nsqadmin.cluster import Node, Outcome, explain, failed_at
+from nsquark.nsqadmin.pages.acting import Done
 from nsquark.nsqadmin.pages.messages import asked_names, peeked
 from nsquark.nsqadmin.pages.site import PageError, Site, read_form
 from nsquark.nsqadmin.upstream import nsqd
@@ -159,7 +159,7 @@ async def move(site: Site, request: Request) -> Response:
         try:
             answer = await site.inspection.seek(each, topic, channel, place.to)
         except NsquarkError as error:
-            outcome.failures.append(failure(each, error))
+            outcome.failures.append(failed_at(each, error))
         else:
             outcome.done.append(nsqd(each.address))
             notes[each.address] = f"now at position {_integer(answer, 'position'):,}"

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.runtime import Context, Macro
+from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
@@ -18,6 +20,7 @@ from nsquark.nsqadmin.pages import cells, snapshot
 from nsquark.nsqadmin.pages import format as shown
 from nsquark.nsqadmin.pages.graphite import OFF, TIMEFRAMES, Graph, Graphite, timeframe_of
 from nsquark.nsqadmin.pages.links import Links, is_web
+from nsquark.nsqadmin.pages.rows import Rows
 from nsquark.nsqadmin.pages.snapshot import Snapshot
 from nsquark.nsqadmin.upstream import Failure, UpstreamError
 from nsquark.version import VERSION
@@ -217,8 +220,26 @@ def _headers(graphite: Graphite | None) -> dict[str, str]:
     return {**HEADERS, "Content-Security-Policy": policy}
 
 
+class _Context(Context):
+    """Calls what a template calls, and asks of macros alone whether they want the context besides.
+
+    A page of one topic has a hundred calls. Jinja2 takes longer to look at a function than most of them do.
+    """
+
+    def call(self, called: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if type(called) is Macro:
+            return Context.call(self, called, *args, **named)
+        named.pop("_block_vars", None)
+        named.pop("_loop_vars", None)
+        return called(*args, **named)
+
+
+class _Environment(Environment):
+    context_class = _Context
+
+
 def _environment(link: Links, interval: float, dashboards: Mapping[str, str]) -> Environment:
-    environment = Environment(
+    environment = _Environment(
         loader=PackageLoader("nsquark.nsqadmin.pages"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -234,6 +255,12 @@ def _environment(link: Links, interval: float, dashboards: Mapping[str, str]) ->
     environment.filters["is_web"] = is_web
     environment.globals.update(
         link=link,
+        rows=Rows(link),
+        static=Markup(cells.safe(link("/static"))),
+        navigation=[
+            (name, Markup(cells.safe(link.home() if name == "Topics" else link(f"/{name.lower()}"))))
+            for name in ("Topics", "Nodes", "Pipelines", "Lookup", "Counter")
+        ],
         cells=cells,
         version=VERSION,
         refresh_seconds=interval,

@@ -14,7 +14,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlencode
@@ -119,34 +119,54 @@ class Upstream:
         """The JSON of the answer. Raises what `ask` raises."""
         return parse_answer(path, await self.ask(daemon, "GET", path, query))
 
+    def begin(self, daemons: Iterable[Daemon], path: str) -> dict[Daemon, BegunRequest]:
+        """Send a GET to those daemons to which a connection is kept, now.
+
+        The caller hands what comes back to `get_json_of`, and gives up those that stay in it.
+        """
+        deadline = self._pool.deadline()
+        begun = {}
+        for daemon in daemons:
+            request = self._begin(daemon, path, deadline)
+            if request is not None:
+                begun[daemon] = request
+        return begun
+
     async def get_json_of(
-        self, daemons: Sequence[Daemon], path: str
+        self, daemons: Sequence[Daemon], path: str, begun: dict[Daemon, BegunRequest] | None = None
     ) -> tuple[list[tuple[Daemon, Any]], list[Failure]]:
         """What `each` has for `get_json`, for a handful of daemons whose answers are short.
 
         The requests go out one right after the other, and the answers are awaited in turn. So only a daemon
-        without a kept connection costs a task.
+        without a kept connection costs a task. Requests of `begun` are taken from it and not sent again.
         """
         deadline = self._pool.deadline()
-        begun = [self._begin(daemon, path, deadline) for daemon in daemons]
-        waiting = [
-            asyncio.ensure_future(_outcome(daemon, lambda it: self.get_json(it, path)))
-            if request is None
-            else _outcome(daemon, partial(self._end, request, path))
-            for daemon, request in zip(daemons, begun, strict=True)
-        ]
+        waiting: list[BegunRequest | asyncio.Future[Any]] = []
+        for daemon in daemons:
+            sent = begun.pop(daemon, None) if begun else None
+            sent = sent or self._begin(daemon, path, deadline)
+            waiting.append(sent or asyncio.ensure_future(self.get_json(daemon, path)))
+        answers: list[tuple[Daemon, Any]] = []
+        failures: list[Failure] = []
         try:
-            results = [await each for each in waiting]
-        except BaseException:  # cancelled: nobody waits for the others any more
-            for request, outcome in zip(begun, waiting, strict=True):
-                if request is not None:
-                    request.give_up()
-                if isinstance(outcome, asyncio.Future):
-                    outcome.cancel()
+            for daemon, request in zip(daemons, waiting, strict=True):
+                try:
+                    if isinstance(request, BegunRequest):
+                        answer = await self._end(request, path, daemon)
+                    else:
+                        answer = await request
+                except NsquarkError as error:
+                    failures.append(failure_of(daemon, error))
                 else:
-                    outcome.close()
+                    answers.append((daemon, answer))
+        except BaseException:  # cancelled: nobody waits for the others any more
+            for request in waiting:
+                if isinstance(request, BegunRequest):
+                    request.give_up()
+                else:
+                    request.cancel()
             raise
-        return _sorted_out(daemons, results)
+        return answers, failures
 
     def _begin(self, daemon: Daemon, path: str, deadline: float) -> BegunRequest | None:
         """A request that was sent over a kept connection; None where there is more to it."""
