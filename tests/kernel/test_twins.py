@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import itertools
 import os
 import random
 import socket
@@ -104,6 +105,31 @@ def test_the_next_fins_are_those_whose_ids_follow_each_other(twin: ModuleType) -
     assert twin.next_fins(data, 84, len(data)) == twin.next_fins(data, 500, 600) == (0, 0)
     last = fins(LAST_ID - 1, LAST_ID, 0)
     assert twin.next_fins(bytearray(last), 0, 1000) == (LAST_ID - 1, 2)
+
+
+@each_twin
+@pytest.mark.parametrize("first", [0, 0xFFF0, 0xFFFFFFF0, 0x9FFFFFFFF0, 2**63 - 16, 2**64 - 300])
+def test_ids_follow_each_other_over_every_digit(twin: ModuleType, first: int) -> None:
+    run = range(first, first + 300)
+    data = fins(*run)
+    assert twin.next_fins(data, 0, len(data)) == (first, 300)
+    for number in (0, 1, 8, 9, 10, 14, 15, 16, 17, 255, 256, 298):
+        gap = fins(*run[: number + 1], *run[number + 2 :])
+        assert twin.next_fins(gap, 0, len(gap)) == (first, number + 1)
+        twice = fins(*run[: number + 1], *run[number:])
+        assert twin.next_fins(twice, 0, len(twice)) == (first, number + 1)
+
+
+@each_twin
+def test_an_id_has_sixteen_lower_case_hex_digits(twin: ModuleType) -> None:
+    """Every byte, in every place of an id, beside digits that are all low or all high."""
+    digits = b"0123456789abcdef"
+    for place, byte in itertools.product(range(16), range(256)):
+        for rest in (b"0", b"f"):
+            written = rest * place + bytes([byte]) + rest * (15 - place)
+            expected = (int(written, 16), 1) if byte in digits else (0, 0)
+            found = twin.next_fins(b"FIN " + written + b"\n", 0, 21)
+            assert found == expected, written
 
 
 @each_twin
