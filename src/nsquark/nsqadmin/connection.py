@@ -36,6 +36,9 @@ class JoinedWrites:
         """uvicorn would ask the socket for its addresses, which uvloop makes anew for every question."""
         return default if name == "socket" else self._transport.get_extra_info(name, default)
 
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
     def write(self, data: bytes) -> None:
         if not self._held:
             self._loop.call_soon(self.flush)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from markupsafe import Markup, escape
 
 from nsquark.nsqadmin.cluster import ClientStats, Latency
-from nsquark.nsqadmin.pages.format import count, percentile
+from nsquark.nsqadmin.pages.format import NOT_KNOWN, percentile
 from nsquark.nsqadmin.pages.links import is_web
 
 
@@ -51,11 +51,21 @@ def numbers(*cells: tuple[object, ...]) -> str:
 
 
 def _td(label: str, value: object, zero: bool = False, low: bool = False) -> str:
-    text = count(value) if value is None or type(value) is int else str(escape(value))
-    kind = " low" if low else ""
-    if zero or text == "0":
-        kind += " zero"
-    return f'<td role="cell" class="n{kind}" data-label="{safe(label)}">{text}</td>'
+    if type(value) is int:
+        text = f"{value:,}"
+        zero = zero or not value
+    elif value is None:
+        text = NOT_KNOWN
+    else:
+        text = safe(str(value))
+        zero = zero or text == "0"
+    return f"{_opened(label, zero, low)}{text}</td>"
+
+
+@lru_cache(1024)
+def _opened(label: str, zero: bool, low: bool) -> str:
+    kind = (" low" if low else "") + (" zero" if zero else "")
+    return f'<td role="cell" class="n{kind}" data-label="{safe(label)}">'
 
 
 def figure(label: str, value: object, unit: str = "", kind: str = "") -> Markup:

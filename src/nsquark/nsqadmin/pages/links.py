@@ -14,6 +14,7 @@ def _quoted(text: str) -> str:
     return quote(text, safe="", errors=_BROKEN)
 
 
+@lru_cache(8192, typed=True)
 def _query(**told: object) -> str:
     """With the question mark; what is None or empty stays out."""
     query = "&".join(

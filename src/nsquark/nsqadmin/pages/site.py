@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.runtime import Context, Macro
 from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
@@ -79,13 +79,14 @@ class Site:
         self._rows: tuple[Snapshot, list[Any]] | None = None
         self._graphite = graphite
         self._headers = _headers(graphite)
+        self._loaded: dict[str, Template] = {}
         self._templates = _environment(self.link, interval, dashboards or {})
 
     def render(
         self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
     ) -> HTMLResponse:
         """A page. `section` among the values says which entry of the navigation it belongs to."""
-        text = self._templates.get_template(template).render(
+        text = self._template(template).render(
             {
                 "section": "",
                 "failures": [],
@@ -98,6 +99,14 @@ class Site:
         )
         # Half a surrogate pair can be in JSON, and so in what a client says of itself; it cannot be in UTF-8.
         return HTMLResponse(text.encode("utf-8", "backslashreplace"), status, headers=self._headers)
+
+    def _template(self, name: str) -> Template:
+        template = self._loaded.get(name)
+        if template is None:
+            template = self._loaded[name] = self._templates.get_template(name)
+            # Every page copies them. A ChainMap, as which Jinja2 has them, takes much longer to copy.
+            template.globals = dict(template.globals)
+        return template
 
     async def rows_of(
         self, snapshot: Snapshot, make: Callable[[Snapshot, History], Awaitable[list[Row]]]
