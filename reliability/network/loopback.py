@@ -36,7 +36,16 @@ class Size:
     p99: float = 250.0  # ms: of a publisher that has nothing to do with it, on a machine that is busy
 
 
-SMALL = Size(seconds=0.5, clients=10, half_open=50, resets=100, churn_rate=500, outage=1.5, memory=60 * MEBI)
+SMALL = Size(
+    seconds=0.5,
+    clients=10,
+    half_open=50,
+    resets=100,
+    churn_rate=500,
+    outage=1.5,
+    memory=60 * MEBI,
+    p99=2000.0,
+)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .situations import LIMITS, MEBI, SITUATIONS, SMALL, Result, Size
+from .situations import LIMITS, MEBI, SITUATIONS, SMALL, Result, Size, end_all
 
 HEAD = (
     "situation",
@@ -27,7 +27,10 @@ WIDTHS = (32, 10, 9, 11, 13, 10, 8, 12, 8)
 def tried(names: Iterable[str], size: Size) -> Iterator[Result]:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            result = SITUATIONS[name](Path(folder), size)
+            try:
+                result = SITUATIONS[name](Path(folder), size)
+            finally:
+                end_all()
         most = LIMITS.get(result.unit)
         # A few of them say nothing about one: the process itself grows a little, too.
         if most is not None and result.after - result.before > 30 * MEBI:

@@ -21,6 +21,7 @@ from .clients import Connection, Crowd, fitting
 MEBI = 1 << 20
 HOUR_MS = 3_600_000
 BODY = b"x" * 100
+LONGEST_START = 600.0  # seconds
 LONGEST_HEARTBEAT = {"heartbeat_interval": 60_000}
 
 
@@ -78,6 +79,17 @@ class Result:
             self.faults.append(fault)
 
 
+_trials: list[Trial] = []
+
+
+def end_all() -> None:
+    """Kill every nsqd that a situation has left running, because it failed."""
+    while _trials:
+        nsqd = _trials.pop().nsqd
+        if hasattr(nsqd, "process"):
+            nsqd.kill()
+
+
 class Trial:
     """An nsqd, and the measuring around what a situation does to it."""
 
@@ -89,6 +101,7 @@ class Trial:
         self.nsqd = Nsqd(folder / "data", *flags)
         self.nsqd.program = [*prefix, *self.nsqd.program]
         self._flags = ("--drain-timeout=0s",) if prefix else ()
+        _trials.append(self)
 
     def start(self) -> Nsqd:
         self.nsqd.start(*self._flags)
@@ -97,11 +110,13 @@ class Trial:
         return self.nsqd
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 600
-        while asyncio.run(_status(self.nsqd, "/ready")) != 200:
-            if time.monotonic() > deadline:
-                raise TimeoutError("nsqd does not become ready")
+        deadline = time.monotonic() + LONGEST_START
+        while time.monotonic() < deadline:
+            with suppress(TimeoutError):  # it listens before it has read its topics, and answers after
+                if asyncio.run(_status(self.nsqd, "/ready")) == 200:
+                    return
             time.sleep(0.01)
+        raise TimeoutError("nsqd does not become ready")
 
     @contextmanager
     def building(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ _HERE = f"topic={TOPIC}&channel={CHANNEL}"
 _MPUB = struct.pack(">ii", 1, 1) + b"x"
 _REPORT = json.dumps({"query_id": "q", "state": "running"}).encode()
 _NOTHING_STAGED = json.dumps({"partitions": []}).encode()
+_COUNTS = ("depth", "in_flight_count", "deferred_count")
 _numbers = itertools.count()
 
 
@@ -154,7 +155,7 @@ async def _try(world: World, who: Who, method: str, path: str, each: Try) -> str
 async def _prepared(world: World, who: Who) -> str:
     """There is a topic with a channel; the answer is the state of both."""
     state = await _state(world, who)
-    if f'"channel_name": "{CHANNEL}"' not in state:
+    if f'"{CHANNEL}"' not in state:
         superuser = world.superuser(who.nsqd)
         await superuser.ask("POST", f"/topic/create?topic={TOPIC}")
         await superuser.ask("POST", f"/channel/create?{_HERE}")
@@ -163,6 +164,13 @@ async def _prepared(world: World, who: Who) -> str:
 
 
 async def _state(world: World, who: Who) -> str:
-    """What a request could have changed."""
+    """What a request could have changed, and nothing that changes by itself, such as clients that go."""
     body = await world.superuser(who.nsqd).ask("GET", "/stats?format=json&include_mem=false")
-    return json.dumps(json.loads(body)["topics"])
+    told = []
+    for topic in json.loads(body)["topics"]:
+        channels = [
+            (each["channel_name"], each["paused"], sum(each[count] for count in _COUNTS))
+            for each in topic["channels"]
+        ]
+        told.append((topic["topic_name"], topic["paused"], topic["message_count"], topic["depth"], channels))
+    return json.dumps(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.nsqd.storage.syncer import Syncer
-from tests.daemon import until
+from nsquark.nsqd.storage.syncer import AT_ONCE, Syncer
+from tests.daemon import pub, until
 from tests.nsqd.api import running
 
 
@@ -79,3 +80,68 @@ async def test_an_fsync_that_nobody_waits_for_any_more_is_done_all_the_same(tmp_
         await syncer.run(lambda: None)
         await until(lambda: not topic.log.unsynced)
         topic.log.sync()
+
+
+async def test_topics_that_wait_for_a_slow_disk_wait_without_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    fdatasync = os.fdatasync
+
+    def slow(fd: int) -> None:
+        disk.wait()
+        fdatasync(fd)
+
+    def opened() -> int:
+        count = 0
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                count += os.readlink(f"/proc/self/fd/{fd}").startswith(str(tmp_path))
+        return count
+
+    async with running(tmp_path, sync_every=2) as api:
+        monkeypatch.setattr(os, "fdatasync", slow)
+        try:
+            client = await api.client()
+            for number in range(60):
+                for _ in range(2):
+                    await client.pub(f"t{number}", b"x")
+            topics = list(api.broker.topics.values())
+            assert len(topics) == 60
+            # The log and the journal of each, its new journal until synced, two of each fsync, a lock.
+            assert opened() <= 3 * len(topics) + 2 * AT_ONCE + 2
+        finally:
+            disk.set()
+        await until(lambda: not any(topic.log.unsynced for topic in topics))
+        await until(lambda: opened() <= 2 * len(topics) + 2)
+
+
+async def test_a_topic_that_is_deleted_before_its_fsync_begins_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    fdatasync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (disk.wait(), fdatasync(fd)))
+    async with running(tmp_path, sync_every=1) as api:
+        try:
+            clients = [await api.client() for _ in range(AT_ONCE + 5)]
+            for number, client in enumerate(clients):
+                client.send(pub(f"t{number}", b"x"))
+            topics = api.broker.topics
+
+            def waiting() -> list[str]:
+                return [name for name, topic in topics.items() if topic.unsynced_receipts]
+
+            await until(lambda: len(topics) == len(clients) and len(waiting()) == 5)
+            deleted = waiting()[2]
+            refused = clients.pop(int(deleted.removeprefix("t")))
+            deleting = asyncio.create_task(api.done(f"/topic/delete?topic={deleted}"))
+            assert (await refused.error()).startswith(b"E_PUB_FAILED")
+        finally:
+            disk.set()
+        await deleting
+        for client in clients:
+            await client.ok()
+        # The name is free again, and its fsync is one of its own.
+        await clients[0].pub(deleted, b"again")
+        assert topics[deleted].log.unsynced == 0

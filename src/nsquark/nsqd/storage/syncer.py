@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 REST = 20
 LEAST_PAUSE = 0.05
 RETRY = 1.0
+# Fsyncs that have descriptors of their own, and wait for the thread or have it. Other topics wait without.
+AT_ONCE = 16
 
 
 class Syncer:
@@ -44,6 +46,8 @@ class Syncer:
         self._pool = ThreadPoolExecutor(1, "sync")
         self._busy: set[Topic] = set()
         self._again: set[Topic] = set()
+        self._waiting: dict[Topic, None] = {}  # busy, and their fsync is not begun; in order
+        self._under_way = 0
         self._done: deque[Callable[[], None]] = deque()  # what follows from what the thread has done
         self._closed = False
 
@@ -51,11 +55,26 @@ class Syncer:
         """Bring what the topic has written to the disk, soon."""
         if self._closed:  # the topic itself does, with `settle`
             return
+        if topic in self._waiting:  # its fsync will cover this, too
+            return
         if topic in self._busy:
             self._again.add(topic)
             topic.syncs_soon = topic.sync_every != 1  # where publishers wait, each has to be asked for
             return
         self._busy.add(topic)
+        self._waiting[topic] = None
+        self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self._under_way < AT_ONCE and not self._closed:
+            topic = next(iter(self._waiting))
+            del self._waiting[topic]
+            if topic.exiting:
+                self._busy.discard(topic)
+            else:
+                self._begin(topic)
+
+    def _begin(self, topic: Topic) -> None:
         try:
             sync = topic.log.start_sync()
         except OSError as error:
@@ -68,8 +87,10 @@ class Syncer:
             fds, generation = topic.journal.start_sync()
         receipts = topic.take_receipts()
         begin = self._loop.time()
+        self._under_way += 1
 
         def done(journal_error: OSError | None, ns: int) -> None:
+            self._under_way -= 1
             self.times.observe(ns)
             if journal_error is not None:
                 topic.journal.not_synced(generation)
@@ -83,6 +104,7 @@ class Syncer:
             else:
                 pause = max(LEAST_PAUSE, REST * (self._loop.time() - begin))
                 self._loop.call_later(min(pause, topic.options.sync_timeout), self._rested, topic)
+            self._begin_waiting()
 
         self._pool.submit(self._run, sync, fds, done)
 
