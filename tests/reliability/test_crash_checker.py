@@ -316,6 +316,27 @@ def test_a_publish_that_was_not_repeated_is_there_once() -> None:
     assert f.STORED_TWICE in story.kinds()
 
 
+def test_which_of_two_answers_on_one_connection_failed_is_not_known() -> None:
+    for comes in (False, True):
+        story = Story()
+        story.publish("a")
+        story.connect(1, timeout=0.05)
+        story.deliver(1, "a", 1)
+        story.finish(1, "a")
+        story.wait(0.1)
+        story.deliver(1, "a", 2)
+        story.finish(1, "a")
+        story.fail(1, "a")
+        story.deliver(1, "a", 3)
+        story.round_trips(1)
+        story.wait(0.1)
+        if comes:
+            story.deliver(1, "a", 4)
+            story.finish(1, "a")
+        story.drained()
+        assert story.kinds() == []
+
+
 # ---- attempts
 
 
