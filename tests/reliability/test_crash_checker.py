@@ -577,6 +577,21 @@ def test_what_a_seek_or_a_commit_has_passed_does_not_come() -> None:
         assert story.kinds() == [f.CAME_BACK]
 
 
+def test_a_commit_between_the_copies_of_a_repeated_publish_finishes_one_of_them() -> None:
+    story = Story()
+    story.send("a")
+    story.kill()
+    story.publish("a", repeats=True)
+    story.connect(1)
+    story.deliver(1, "a", message_id="one")
+    story.kill()
+    story.look("a", ids={"a": "one"})
+    story.look("a", start=1, ids={"a": "two"})
+    story.order("commit", channel=C, position=1)
+    story.drained()
+    assert story.kinds() == []
+
+
 def test_a_paused_channel_delivers_nothing_also_after_a_crash() -> None:
     story = Story()
     story.publish("a")
