@@ -316,6 +316,27 @@ def test_a_publish_that_was_not_repeated_is_there_once() -> None:
     assert f.STORED_TWICE in story.kinds()
 
 
+def test_which_of_two_answers_on_one_connection_failed_is_not_known() -> None:
+    for comes in (False, True):
+        story = Story()
+        story.publish("a")
+        story.connect(1, timeout=0.05)
+        story.deliver(1, "a", 1)
+        story.finish(1, "a")
+        story.wait(0.1)
+        story.deliver(1, "a", 2)
+        story.finish(1, "a")
+        story.fail(1, "a")
+        story.deliver(1, "a", 3)
+        story.round_trips(1)
+        story.wait(0.1)
+        if comes:
+            story.deliver(1, "a", 4)
+            story.finish(1, "a")
+        story.drained()
+        assert story.kinds() == []
+
+
 # ---- attempts
 
 
@@ -554,6 +575,21 @@ def test_what_a_seek_or_a_commit_has_passed_does_not_come() -> None:
         assert story.kinds() == []
         story.deliver(1, "a")
         assert story.kinds() == [f.CAME_BACK]
+
+
+def test_a_commit_between_the_copies_of_a_repeated_publish_finishes_one_of_them() -> None:
+    story = Story()
+    story.send("a")
+    story.kill()
+    story.publish("a", repeats=True)
+    story.connect(1)
+    story.deliver(1, "a", message_id="one")
+    story.kill()
+    story.look("a", ids={"a": "one"})
+    story.look("a", start=1, ids={"a": "two"})
+    story.order("commit", channel=C, position=1)
+    story.drained()
+    assert story.kinds() == []
 
 
 def test_a_paused_channel_delivers_nothing_also_after_a_crash() -> None:

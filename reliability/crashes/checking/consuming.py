@@ -72,8 +72,8 @@ class Consuming(State):
         overtaken = track.channel.under_orders or track.channel.last_order > step.number
         if track.step is step:
             track.step = None
-        if overtaken:
-            return  # an order has settled what the track is, or will
+        if overtaken or step.doubtful:
+            return  # an order has settled what the track is, or will; or nothing is known
         track.story.append(f"{step.command} kept")
         track.kept_at_least = max(track.kept_at_least, step.attempts)
         track.kept_not_before = step.not_before
@@ -229,18 +229,27 @@ class Consuming(State):
 
     def _answer_failed(self, event: h.AnswerFailed) -> None:
         connection = self._connections[event.connection]
+        flight = connection.flights.get(event.id)
         steps = [
             step
             for step in connection.unsure()
             if step.command == event.command
-            and connection.flights.get(event.id) is step.flight
+            and flight is not None
+            and step.flight.track is flight.track
             and not step.failed
         ]
         if not steps:
             return  # it was settled before
         step = steps[0]
-        step.failed = True
         flight, track = step.flight, step.flight.track
+        if len(steps) > 1:
+            # The message has timed out here and has come again, and each delivery was answered.
+            for each in steps:
+                each.doubtful = True
+            track.story.append(f"one {event.command} of #{event.connection} failed")
+            track.channel.owed.discard(track)
+            return
+        step.failed = True
         explained = (
             flight.void
             or track.channel.times_out

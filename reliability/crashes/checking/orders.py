@@ -59,7 +59,8 @@ class Orders(State):
                 self._settle(track)
                 if order.action == "seek":
                     track.gone = ""
-                if not (order.action == "commit" and track.message.position >= order.position):
+                before = self._is_before(track.message, order.topic, order.position)
+                if order.action != "commit" or before is not False:
                     self._unknown(track)
 
     def _order_failed(self, event: h.OrderFailed) -> None:
@@ -165,6 +166,8 @@ class Orders(State):
     @staticmethod
     def _is_before(message: Message, topic: Topic, position: int) -> bool | None:
         """Whether a message lies before a position; None where that cannot be known."""
+        if message.sends > 1:  # each copy has its own
+            return None
         if message.position >= 0:
             return message.position < position
         if message.key in topic.unread and position <= topic.next:

@@ -122,6 +122,7 @@ class Step:
     not_before: float = 0.0
     was_owed: bool = True
     failed: bool = False
+    doubtful: bool = False  # it has failed, or another one of the same message has
     kept: bool = False
 
     @property
