@@ -24,7 +24,7 @@ def run_worker(module: str, folder: Path) -> str:
 def _run_worker(module: str, folder: Path, sockets: str) -> str:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
         "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
@@ -64,6 +64,28 @@ def test_a_worker_whose_socket_is_closed_ends_without_a_traceback(tmp_path: Path
 def test_any_other_failure_of_a_worker_is_printed(tmp_path: Path) -> None:
     (tmp_path / "pyspark_probe.py").write_text("import nsquark.spark\nmain = lambda *_: int('x')\n")
     assert run_worker("pyspark_probe", tmp_path).startswith("Traceback")
+
+
+# Prints whether a collection of garbage looks at a module.
+LOOK = (
+    "import gc, sys, nsquark.spark\n"
+    "looks = any(each is nsquark.spark.__dict__ for each in gc.get_objects())\n"
+    "main = lambda *_: None\n"
+    "print(looks, file=sys.stderr)\n"
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux has it")
+def test_a_worker_does_not_look_at_modules_when_it_collects_garbage(tmp_path: Path) -> None:
+    (tmp_path / "pyspark_probe.py").write_text(LOOK)
+    assert run_worker("pyspark_probe", tmp_path).split()[0] == "False"
+
+
+def test_a_process_that_is_not_one_of_spark_collects_garbage_as_ever() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.split() == ["True"]
 
 
 def test_the_process_of_a_query_says_nothing_of_a_closed_socket(tmp_path: Path) -> None:

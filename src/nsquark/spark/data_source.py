@@ -28,9 +28,9 @@ from .table_options import (
     options_of_written_table,
     topic_of_table,
 )
-from .worker_process import end_quietly
+from .worker_process import adapt_process
 
-end_quietly()  # here, since every process of Spark that reads or writes a topic imports this module
+adapt_process()  # here, since every process of Spark that reads or writes a topic imports this module
 
 
 class NsqDataSource(DataSource):

@@ -1,4 +1,7 @@
-"""How a Python process of Spark ends.
+"""The manners of a Python process of Spark that reads or writes a topic: what it collects, and how it ends.
+
+A worker collects garbage after each task. It then looks at all objects of all modules that it has imported,
+which takes longer than everything else that Spark does for a small task. Modules stay, so it need not look.
 
 Spark closes the socket of a Python process that it no longer needs: when a query stops, when a session ends,
 when a worker has been idle for a while. The process takes the end of its input for a failure, and tries to
@@ -8,6 +11,7 @@ process prints the traceback of a BrokenPipeError. Nothing has gone wrong, so th
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from types import ModuleType, SimpleNamespace, TracebackType
@@ -17,11 +21,16 @@ _DAEMON: Final = "pyspark.daemon"  # whose children are the workers
 _SOURCE_OF_A_QUERY: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
-def end_quietly() -> None:
-    """If this is a process of Spark, have it end without a traceback when Spark has closed its socket."""
+def adapt_process() -> None:
+    """If this is a process of Spark, spare it the collection of modules and the traceback at its end.
+
+    Call it when all modules are imported.
+    """
     main = sys.modules.get("__main__")
     name = getattr(getattr(main, "__spec__", None), "name", "")
     if name == _DAEMON and isinstance(main, ModuleType):
+        gc.collect()  # garbage that is frozen would stay, too
+        gc.freeze()
         # The daemon prints what ends a worker by `traceback.print_exc`, and then leaves the process.
         main.traceback = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)  # type: ignore[attr-defined]
     elif name == _SOURCE_OF_A_QUERY:

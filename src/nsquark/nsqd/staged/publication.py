@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -158,14 +159,30 @@ class Publication:
         """Store what is not stored yet. Raises NotStored, BadStage or OSError, and may be run again."""
         passed = dict.fromkeys(self.intent.shares, 0)
         for part in self.intent.parts:
-            path = self._directory / stage_name(part.partition, part.attempt)
-            offset = 0
-            while offset < part.size:
-                records, offset = await asyncio.to_thread(stage_file.read, path, offset, part.size, PIECE)
-                self._store(records, passed)
+            async with aclosing(self._pieces(part)) as pieces:
+                async for records in pieces:
+                    self._store(records, passed)
         for topic in self._topics.values():
             if not topic.exiting:
                 await self._broker.syncer.sync_now(topic)
+
+    async def _pieces(self, part: Part) -> AsyncGenerator[list[stage_file.Record], None]:
+        """The records of a stage. The next piece is read while the caller stores one."""
+        path = self._directory / stage_name(part.partition, part.attempt)
+
+        def read_from(offset: int) -> asyncio.Task[tuple[list[stage_file.Record], int]]:
+            return asyncio.create_task(asyncio.to_thread(stage_file.read, path, offset, part.size, PIECE))
+
+        reading = read_from(0) if part.size else None
+        try:
+            while reading is not None:
+                records, offset = await reading
+                reading = read_from(offset) if offset < part.size else None
+                await asyncio.sleep(0)  # the task begins to read, and others have a turn
+                yield records
+        finally:
+            if reading is not None:
+                reading.cancel()
 
     def _store(self, records: Sequence[stage_file.Record], passed: dict[str, int]) -> None:
         """Store a piece in one step; `passed` counts what of each topic has been read so far."""
