@@ -101,17 +101,54 @@ def test_an_answer_that_is_cut_wrong_or_too_long_is_none(answer: bytes) -> None:
         list(map(parser.feed, (answer, b"")))
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_a_server_says_before_its_answer_is_not_the_answer(size: int) -> None:
+    early = b"HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\n" * 2
+    whole = early + b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
+    parser = ResponseParser("http://a")
+    for start in range(0, len(whole), size):
+        parser.feed(whole[start : start + size])
+    response = parser.response()
+    assert (response.status, response.headers, response.body) == (404, {"content-length": "2"}, b"no")
+
+
+@pytest.mark.parametrize(
+    "more", [b"\0\1\2", b"HTTP/1.1 500 Oops\r\nX-A: c\r\nContent-Length: 1\r\n\r\nx", b"\r\n"]
+)
+def test_what_follows_an_answer_does_not_change_it(more: bytes) -> None:
+    parser = ResponseParser("http://a")
+    parser.feed(b"HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 2\r\n\r\nhi" + more)
+    parser.feed(more)
+    response = parser.response()
+    assert (response.status, response.headers["x-a"], response.body) == (200, "b", b"hi")
+
+
+def test_a_head_is_not_too_long_because_its_body_came_with_it() -> None:
+    parser = ResponseParser("http://a")
+    parser.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000))
+    assert len(parser.response().body) == 100_000
+
+
+def test_an_upgrade_is_no_answer() -> None:
+    parser = ResponseParser("http://a")
+    with pytest.raises(ConnectionLost, match="upgrade"):
+        parser.feed(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nx")
+
+
 def test_a_bad_status_says_what_the_daemon_said() -> None:
     error = BadStatus("http://a/x", 404, b'{"message":"TOPIC_NOT_FOUND","n":1}')
     assert (error.status, error.message, error.details["n"]) == (404, "TOPIC_NOT_FOUND", 1)
     assert str(BadStatus("http://a/x", 500, b"oops\n")) == "http://a/x: 500 oops"
     assert BadStatus("http://a/x", 500, b"[1]").details == {}
+    assert BadStatus("http://a/x", 500, b"[" * 100_000).details == {}
 
 
 def test_what_is_no_json_is_refused_without_the_query() -> None:
     assert parse_json("http://a/x", b'{"a": 1}') == {"a": 1}
     with pytest.raises(NotJson, match=r"^http://a/x: the answer is no JSON$"):
         parse_json("http://a/x?secret=1", b"oops")
+    with pytest.raises(NotJson):
+        parse_json("http://a/x", b"[" * 100_000)
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,20 @@ def test_transcripts_cut_anywhere(names: list[str], last: str, data: st.DataObje
     assert seen(parsed) == [request for _, expected in transcripts for request in expected]
 
 
+@pytest.mark.parametrize(
+    ("rest", "partial"), [(b"\r\n", False), (b"\r", False), (b"G", True), (b"GET /p", True)]
+)
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_request_begins_with_its_first_letter(rest: bytes, partial: bool, apart: bool) -> None:
+    """An empty line behind a request, as some clients send it, is not the beginning of the next one."""
+    parsed = reader()
+    for data in (get("/ping"), rest) if apart else (get("/ping") + rest,):
+        parsed.feed(data)
+    assert parsed.partial is partial
+    parsed.end()
+    assert seen(parsed) == [PING, *([MALFORMED] if partial else [])]
+
+
 @pytest.mark.parametrize("headers", [("User-Agent: me",), H2C])
 def test_a_known_head_is_not_parsed_again(headers: tuple[str, ...]) -> None:
     router = make_router()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nsquark import kernel
 from nsquark.errors import LogDamaged, UnknownVersion
+from nsquark.kernel import pure
 from nsquark.log import (
     Cursor,
     Limits,
@@ -103,6 +104,28 @@ def published(draw: Draw, path: Path, limits: Limits, ids: Ids, commits: int) ->
         model.publish(log, draw.commit())
     log.close(sync=False)
     return model
+
+
+def batch_of(position: int, body: bytes) -> bytes:
+    writer = pure.BatchWriter(position, position)
+    writer.add_bodies([body], 1, 0)
+    return writer.take()
+
+
+def test_a_start_decides_about_damage_as_the_start_before_it(tmp_path: Path) -> None:
+    """The last batch is damaged and cut off. Then the one before it, damaged too, is the last."""
+    first = bytearray(batch_of(0, b"a body with " + batch_of(1, b"a batch in it")))
+    first[23] ^= 4  # of the position
+    last = batch_of(1, b"last")[:-1] + b"?"
+    (tmp_path / f"{0:020d}.log").write_bytes(first + last)
+    seen = []
+    for _ in range(3):
+        log = TopicLog(tmp_path, Limits(tail_messages=0), Ids())
+        seen.append(
+            (contents(log), list(log.lost), log.end, sorted(each.name for each in tmp_path.iterdir()))
+        )
+        log.close(sync=False)
+    assert seen[1:] == seen[:-1]
 
 
 @settings(max_examples=400)

@@ -81,6 +81,18 @@ def test_a_deflate_stream_does_not_end() -> None:
         out(Deflate(), deflater.compress(b"x") + deflater.flush())
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, 3 * PIECE + 5])
+def test_a_deflate_stream_that_has_ended_is_not_read_for_ever(size: int) -> None:
+    """What lies behind the end stays the unconsumed tail of the inflater, however often it is asked."""
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
+    pieces = Deflate().decompress(deflater.compress(bytes(size)) + deflater.flush() + b"and more")
+    out_of_it: list[bytes] = []
+    with pytest.raises(ConnectionLost, match="has ended"):
+        out_of_it.extend(map(bytes, pieces))
+    assert b"".join(out_of_it) == bytes(size)
+
+
 # ---- snappy
 
 

@@ -219,7 +219,7 @@ def test_the_wrong_word_inside_a_layer_is_refused() -> None:
         client.read(identified(deflate=True) + Deflate().compress(pack_response(b"NO")))
 
 
-@pytest.mark.parametrize("answer", [b"OK", b"[]", b"{"])
+@pytest.mark.parametrize("answer", [b"OK", b"[]", b"{", b"[" * 100_000])
 def test_a_strange_answer_to_auth_is_refused(answer: bytes) -> None:
     client = Client(auth_secret="s")
     client.read(identified(auth_required=True))

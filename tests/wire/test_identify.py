@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nsquark.errors import BadBody
 from nsquark.wire import Identify, parse_identify
+from nsquark.wire.identify import parse_identify_response
 
 STRINGS = ["client_id", "hostname", "user_agent", "topology_region", "topology_zone"]
 INTEGERS = [
@@ -71,6 +72,11 @@ def test_an_empty_document_asks_for_nothing(body: bytes) -> None:
 )
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     assert refused(body)
+
+
+def test_an_answer_of_brackets_without_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="no JSON"):
+        parse_identify_response(b'{"version":' + b"[" * 100_000)
 
 
 def test_a_whole_document_is_understood() -> None:

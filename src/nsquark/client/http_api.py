@@ -265,7 +265,7 @@ def _with_body(message: dict[str, Any]) -> dict[str, Any]:
 def _value(response: ClientResponse) -> Any:
     try:
         return json.loads(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return response.body.decode("utf-8", "replace")
 
 

@@ -64,7 +64,7 @@ def check_node(report: Report, blocks: int, end: int) -> None:
             return
         given = int(known["blocks"])
         str(known["node"]), int(known["floor"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         text = f"does not read ({error!r}): the node gets another identity"
         report.add(Level.ERROR, path, text, partial(_replace_node, path, blocks, end))
         return
@@ -120,7 +120,7 @@ def _check_state(report: Report, path: Path, app: str) -> None:
             report.add(Level.ERROR, path, f"has version {version!r}, not {application.VERSION}")
         else:
             application.parse_state(data)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         text = (
             f"does not read ({error!r}), and nsqd does not start. Without the file it is not known which"
             f" batches of {app} were published: a batch that is published again comes twice"

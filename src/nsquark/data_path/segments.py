@@ -155,7 +155,8 @@ def _look_closer(
 ) -> None:
     """Tell what is wrong with a file that is not whole. Raises UnknownVersion and OSError."""
     check_magic(str(path), 0, os.pread(fd, MAGIC_LENGTH, 0))
-    found = survey(fd, str(path), 0, size, base, following, WINDOW, INDEX_STRIDE)
+    damages = [damage for name, damage in known if name == path.name]
+    found = survey(fd, str(path), 0, size, base, following, WINDOW, INDEX_STRIDE, damages)
     for damage in _damages(found, size, following):
         contents.lost.add(damage.first or 0, damage.end or 0)
         if (path.name, damage) in known:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nsquark.log import ChannelState, inspect_journal
+from nsquark.log import ChannelState, inspect_journal, records
 from nsquark.log.recovery import Survey, survey
 from nsquark.log.segment import INDEX_STRIDE, SUFFIX, WINDOW
 
@@ -36,6 +36,7 @@ class UnfinishedMessages:
         """`named` are the channels that nsqd.dat knows. Raises OSError and UnknownVersion."""
         self.lost = 0
         self._directory = directory
+        self._records = records(directory)
         self._bases = sorted(int(each.stem) for each in directory.glob("*" + SUFFIX) if each.stem.isdigit())
         self._newest = self._survey(self._bases[-1], None) if self._bases else None
         first, self._end = (self._bases[0], self._newest.end) if self._newest is not None else (0, 0)
@@ -75,7 +76,8 @@ class UnfinishedMessages:
         path = self._path(base)
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            return survey(file.fileno(), str(path), 0, size, base, following, WINDOW, INDEX_STRIDE)
+            known = [each.damage for each in self._records if each.file == path.name]
+            return survey(file.fileno(), str(path), 0, size, base, following, WINDOW, INDEX_STRIDE, known)
 
     def _low(self) -> int:
         """Everything before this position is finished."""

@@ -44,7 +44,7 @@ class BadStatus(NsquarkError):
         self.status = status
         self.body = body
         self.details: dict[str, Any] = {}
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             document = json.loads(body)
             if isinstance(document, dict):
                 self.details = document
@@ -135,13 +135,15 @@ class ResponseParser:
         import httptools
 
         self._parser = httptools.HttpResponseParser(self)
-        self._parser_error = httptools.HttpParserError
+        self._parser_errors = httptools.HttpParserError, httptools.HttpParserUpgrade
 
     def feed(self, data: bytes) -> None:
         """Take bytes; no bytes are the end of the connection. Raises ConnectionLost."""
+        if not self.complete:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         self._size += len(data)
-        if not self._head_complete and self._size > MAX_HEAD:
-            raise ConnectionLost(f"{self._url}: a head of more than {MAX_HEAD} bytes")
         if not data:
             # Without a length, the body ends where the connection does.
             lengths = {"content-length", "transfer-encoding"} & self._response.headers.keys()
@@ -151,25 +153,35 @@ class ResponseParser:
             return
         try:
             self._parser.feed_data(data)
-        except self._parser_error as error:
+        except self._parser_errors as error:
+            if self.complete:
+                return  # what follows the answer is of no interest
             reason = f"{self._url}: {error.__cause__ or error.__context__ or error}"
+            if not isinstance(error, self._parser_errors[0]):
+                reason = f"{self._url}: an upgrade that was not asked for"
             if self._size == len(data) and data.startswith(_NSQ_FRAME):
                 reason = f"{self._url}: this is a TCP port of NSQ; the HTTP port is the one of --http-address"
             raise ConnectionLost(reason) from None
+        if not self._head_complete and self._size > MAX_HEAD:
+            raise ConnectionLost(f"{self._url}: a head of more than {MAX_HEAD} bytes")
 
     def response(self) -> ClientResponse:
         """The answer, once it is `complete`."""
-        self._response.status = self._parser.get_status_code()
         self._response.body = b"".join(self._pieces)
         return self._response
 
     # ---- the calls of httptools
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise ConnectionLost("another answer follows the answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._response.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._head_complete = True
+        self._response.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
@@ -178,14 +190,18 @@ class ResponseParser:
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self.complete = True
+        if 100 <= self._response.status < 200:  # the answer is still to come
+            self._head_complete = False
+            self._response.headers.clear()
+        else:
+            self.complete = True
 
 
 def parse_json(url: str, body: bytes) -> Any:
     """The JSON of an answer. Raises NotJson."""
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets without end
         raise NotJson(f"{without_query(url)}: the answer is no JSON") from None
 
 

@@ -46,9 +46,9 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_body", "_body_parts", "_body_size", "_connection", "_headers", "_length", "_limits",
+        "_between", "_body", "_body_parts", "_body_size", "_connection", "_headers", "_length", "_limits",
         "_ordinary", "_parser", "_replay", "_request", "_router", "_url", "completed", "continue_due", "done",
-        "on_body", "on_header", "on_url", "partial", "requests", "taken", "unread",
+        "on_body", "on_header", "on_message_begin", "on_url", "partial", "requests", "taken", "unread",
     )  # fmt: skip
 
     def __init__(self, connection: HttpConnection | None, router: Router, limits: Limits) -> None:
@@ -67,6 +67,8 @@ class RequestReader:
         self._url: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
+        self._between = [True]  # empty while the parser is within a request
+        self.on_message_begin = self._between.clear
         self.on_url = self._url.append
         self.on_header = self._headers.__setitem__
         self.on_body = self._body.append
@@ -131,7 +133,7 @@ class RequestReader:
         rest = data
         while rest and not self.done:
             rest = self._parse_until_upgrade(rest)
-        if not self.done and (self._request is not None or self._url or not self.completed):
+        if not self.done and not self._between:
             self._left_incomplete(len(data))
 
     def _parse_until_upgrade(self, data: bytes) -> bytes:
@@ -222,6 +224,7 @@ class RequestReader:
             self.partial = False
             self.taken = self._body_size = self._body_parts = 0
         self._request = None
+        self._between.append(True)
         self.completed = True
         if not request.keep_alive:
             self.done = True

@@ -283,7 +283,7 @@ cdef bint begins(const uint8_t *p, Py_ssize_t size, const char *first, Py_ssize_
             return False
         at += 4 + inner
         count -= 1
-    return count > 0 or at >= size
+    return count > 0 or at > size
 
 
 cpdef Py_ssize_t write_some(int fd, data, Py_ssize_t end=0x7FFFFFFFFFFFFFFF) except -1:

@@ -205,7 +205,8 @@ def _begins(data: bytes, line: bytes, max_msg_size: int, max_body_size: int) -> 
             return False
         at += 4 + size
         count -= 1
-    return bool(count > 0 or at >= len(data))
+    # NSQ goes by the messages inside. If all are there, the command is whole, whatever size it claims.
+    return bool(count > 0 or at > len(data))
 
 
 def write_some(fd: int, data: Buffer, end: int = sys.maxsize) -> int:

@@ -37,17 +37,18 @@ def inspect(directory: Path) -> Inspected:
     bases = sorted(int(path.stem) for path in paths if path.stem.isdigit())
     files: list[tuple[int, int, float]] = []
     newest: Survey | None = None
+    known = records(directory)
     for base in bases:
         segment = Segment(directory, base)
         stat = os.stat(segment.path)
         files.append((base, stat.st_size, stat.st_mtime))
         segment.size = stat.st_size
         if base == bases[-1]:
-            newest = segment.inspect()
+            newest = segment.inspect([each.damage for each in known if each.file == segment.path.name])
         else:
             with open(segment.path, "rb", buffering=0) as file:
                 check_magic(str(segment.path), 0, file.read(len(MAGIC)))
-    return Inspected(files, newest, records(directory))
+    return Inspected(files, newest, known)
 
 
 @dataclass(slots=True)

@@ -6,13 +6,16 @@ fail, the file is searched for the magic. Clients choose the bodies, so a body m
 batch with a right CRC. Therefore a batch that a search finds must have a position that can follow. If there
 are several, the one is taken that follows the damaged header's own count and from which whole batches reach
 to the end of the file.
+
+Damage that was found before is not judged again: its record says where the log goes on. Otherwise a start
+could decide in another way than the start before it, on which consumers and the journal have relied.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,24 +73,43 @@ class _Found(NamedTuple):
 
 
 def survey(
-    fd: int, name: str, start: int, size: int, base: int, bound: int | None, window: int, stride: int
+    fd: int,
+    name: str,
+    start: int,
+    size: int,
+    base: int,
+    bound: int | None,
+    window: int,
+    stride: int,
+    known: Iterable[Damage] = (),
 ) -> Survey:
     """Walk the bytes [start, size) of a file, which begin with position `base`, and check all of them.
 
-    All positions are below `bound`, where the next file begins; None for the newest file. Raises OSError, and
-    UnknownVersion where a batch of another version begins.
+    All positions are below `bound`, where the next file begins; None for the newest file. `known` is the
+    damage of which there are records. Raises OSError, and UnknownVersion where a batch of another version
+    begins.
     """
-    return _Walk(fd, name, size, bound, window, stride).run(start, base)
+    return _Walk(fd, name, size, bound, window, stride, known).run(start, base)
 
 
 class _Walk:
-    def __init__(self, fd: int, name: str, size: int, bound: int | None, window: int, stride: int) -> None:
+    def __init__(
+        self,
+        fd: int,
+        name: str,
+        size: int,
+        bound: int | None,
+        window: int,
+        stride: int,
+        known: Iterable[Damage],
+    ) -> None:
         self._fd = fd
         self._name = name
         self._size = size
         self._bound = bound
         self._window = window
         self._stride = stride
+        self._known = {(each.offset, each.first): each for each in known}
         self._allowance = 0  # bytes that a search may still check
         self.exhausted = False  # a search has given up before the end of the file
 
@@ -145,6 +167,11 @@ class _Walk:
 
         `expected` is the position that the damaged batch would have.
         """
+        known = self._known.get((offset, expected))
+        if known is not None and known.end is not None:
+            following = self._whole_at(offset + known.length, known.end)
+            if following is not None and following.position == known.end:
+                return following
         self._check_version(offset)
         head = self._head(offset)
         if head is None:

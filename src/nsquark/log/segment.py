@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
+from collections.abc import Iterable
 from pathlib import Path
 
 from nsquark.errors import LogDamaged, NsquarkError
@@ -179,8 +180,10 @@ class Segment:
                 self.marks, self.marked_to = found.pieces[0].marks if found.pieces else [], self.size
             self.verified = True
 
-    def _survey(self, fd: int, bound: int | None) -> Survey:
-        return survey(fd, str(self.path), self.start, self.size, self.base, bound, WINDOW, INDEX_STRIDE)
+    def _survey(self, fd: int, bound: int | None, known: Iterable[Damage] = ()) -> Survey:
+        return survey(
+            fd, str(self.path), self.start, self.size, self.base, bound, WINDOW, INDEX_STRIDE, known
+        )
 
     def piece(self, found: Piece) -> Segment:
         """A segment of the same file for a run of its batches, which were checked."""
@@ -193,10 +196,13 @@ class Segment:
         """A segment without a byte. It keeps the place of a file in the log of which nothing is whole."""
         return Segment(self.path.parent, self.base, self.path, self.size)
 
-    def inspect(self) -> Survey:
-        """What of the newest file is whole. Checks every byte, and changes nothing. Raises OSError."""
+    def inspect(self, known: Iterable[Damage] = ()) -> Survey:
+        """What of the newest file is whole. Checks every byte, and changes nothing. Raises OSError.
+
+        `known` is the damage in it that was found before.
+        """
         with open(self.path, "rb", buffering=0) as file:
-            return self._survey(file.fileno(), None)
+            return self._survey(file.fileno(), None, known)
 
     def delete(self) -> None:
         self.close()

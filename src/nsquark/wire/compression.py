@@ -48,14 +48,14 @@ class Deflate:
                 piece = inflater.decompress(data, PIECE)
                 if piece:
                     yield piece
+                if inflater.eof:  # the inflater takes nothing more, and keeps its unconsumed tail for ever
+                    raise ConnectionLost("the deflate stream has ended")
                 data = inflater.unconsumed_tail
                 # A full piece may have left output behind in the inflater even when all input is taken.
                 if not data and len(piece) < PIECE:
                     break
         except zlib.error as error:
             raise ConnectionLost(f"the deflate stream is broken: {error}") from None
-        if inflater.eof:
-            raise ConnectionLost("the deflate stream has ended")
 
 
 # A chunk of the snappy framing format:

@@ -230,7 +230,7 @@ class Handshake:
     def _authenticated(self, response: bytes) -> None:
         try:
             identity = json.loads(response).get("identity")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             raise ConnectionLost("the answer to AUTH is no JSON object") from None
         self._events.append(Authenticated(identity))
         self.state = State.READY

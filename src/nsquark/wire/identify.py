@@ -62,7 +62,7 @@ def parse_identify_response(body: bytes) -> IdentifyResponse:
         return response
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("the answer to IDENTIFY is no JSON") from None
     for name, kind in _kinds(IdentifyResponse).items():
         value = document.get(name)

@@ -102,7 +102,18 @@ def test_an_answer_is_understood(body: bytes, bare: bool, addresses: list[str]) 
     assert parse_producers(body, bare) == addresses
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"producers":[1]}', b'{"producers":[{}]}', b"5"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>",
+        b"[]",
+        b'{"producers":[1]}',
+        b'{"producers":[{}]}',
+        b"5",
+        b'{"producers":[{"broadcast_address":"a","tcp_port":Infinity}]}',
+        b"[" * 100_000,
+    ],
+)
 def test_an_answer_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(ConnectionLost):
         parse_producers(body, True)

@@ -19,7 +19,7 @@ from nsquark.errors import UnknownVersion
 from nsquark.kernel.pure import BLOCK
 from nsquark.log import ChannelState, Deferred, Journal, JournalState
 from nsquark.log.journal import journal
-from nsquark.log.journal.records import MAGIC
+from nsquark.log.journal.records import CREATE, MAGIC
 from tests.log.contents import Draw, directory
 
 DRAWS = st.integers(0, 2**64).map(Draw)
@@ -377,6 +377,15 @@ def block_of(records: bytes) -> bytes:
         (block_of(b"P" + (5).to_bytes(8, "big") + b"Z" + b"whatever"), "a record b'Z'"),
         (b"NQJ2" + block_of(b"P" + bytes(8))[4:], "a block of format NQJ2"),
         (b"NQJ9", "a block of format NQJ9"),
+        (block_of(b"N\0\0\0"), "a strange block at offset 39, a record does not read"),
+        (
+            block_of(CREATE.pack(b"C", 1, 5, 9) + b"cut"),
+            "a strange block at offset 39, a record does not read",
+        ),
+        (
+            block_of(CREATE.pack(b"C", 1, 5, 1) + b"\xff"),
+            "a strange block at offset 39, a record does not read",
+        ),
     ],
 )
 def test_what_another_version_writes_is_left_alone(tmp_path: Path, added: bytes, found: str) -> None:

@@ -55,7 +55,19 @@ def test_a_letter_has_the_body_as_it_was(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [b"", b"\n", b"{}\n", b"no letter", b"[]\nx", b'{"topic":"t"}\nbody', b"\xff\n", b"1" * 100]
+    "message",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"no letter",
+        b"[]\nx",
+        b'{"topic":"t"}\nbody',
+        b"\xff\n",
+        b"1" * 100,
+        b"[" * 100_000 + b"\n",
+        b'{"topic":"t","channel":"c","id":"1","position":1e999,"attempts":1,"timestamp":1,"died":1}\nbody',
+    ],
 )
 def test_what_is_no_letter(message: bytes) -> None:
     assert parse_letter(message) is None

@@ -85,6 +85,12 @@ async def test_the_lookupds_can_be_changed(api: Api) -> None:
     assert (await api.put("/config/nsqlookupd_tcp_addresses", b"null")).body == b"[]"
 
 
+async def test_brackets_without_end_are_no_lookupds(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        answer = await api.put("/config/nsqlookupd_tcp_addresses", b"[" * 100_000)
+        assert (answer.status, answer.body) == (400, error("INVALID_VALUE"))
+
+
 @pytest.mark.parametrize("body", [b"", b"x" * (MAX_MSG + 1)])
 @pytest.mark.parametrize("option", ["log_level", "nothing"])
 async def test_values_of_no_or_too_great_length_are_invalid(api: Api, option: str, body: bytes) -> None:

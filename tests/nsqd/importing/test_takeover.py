@@ -317,10 +317,11 @@ def test_what_go_has_written_behind_a_complete_import_is_imported_by_the_next(
     assert contents(tmp_path)["t:c"] == [(b"message %d" % each, 0) for each in range(8)]
 
 
-def test_a_state_that_does_not_read_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["what?", "[" * 100_000])
+def test_a_state_that_does_not_read_is_refused(tmp_path: Path, text: str) -> None:
     fill(tmp_path)
     (tmp_path / "nsquark.import").mkdir()
-    (tmp_path / "nsquark.import" / "state.json").write_text("what?")
+    (tmp_path / "nsquark.import" / "state.json").write_text(text)
     with pytest.raises(DataRefused, match=r"state\.json does not read"):
         take_over(tmp_path)
 

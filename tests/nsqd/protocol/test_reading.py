@@ -87,6 +87,19 @@ async def test_a_command_in_two_pieces_on_the_short_way(api: Api) -> None:
     assert (await api.topic("t"))["message_count"] == 5 * (1 + 2)
 
 
+async def test_an_mpub_that_claims_too_much_is_answered_when_its_messages_are_there(api: Api) -> None:
+    """As NSQ does: it goes by the sizes inside. On the short way, too."""
+    client = await api.client()
+    whole = mpub(b"one", b"two")
+    head, body = whole[:7], whole[11:]
+    for _ in range(3):
+        client.send(whole)
+        await client.ok()
+        client.send(head + (len(body) + 50).to_bytes(4, "big") + body)
+        await client.ok()
+    assert (await api.topic("t"))["message_count"] == 12
+
+
 async def test_fins_among_other_commands_and_in_pieces(api: Api) -> None:
     client = await api.client()
     client.send(mpub(*[b"%d" % number for number in range(12)]))

@@ -36,7 +36,17 @@ def test_a_file_of_an_older_release_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b'{"last":"x","published":[],"publishing":null}', b"\xff"]
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"last":"x","published":[],"publishing":null}',
+        b"\xff",
+        b'{"last":Infinity,"published":[],"publishing":null}',
+        b'{"last":1,"published":[],"publishing":{"batch":2,"time_ns":1,"parts":[],"shares":5}}',
+        b"[" * 100_000,
+    ],
 )
 def test_what_does_not_read_is_not_guessed(data: bytes) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):

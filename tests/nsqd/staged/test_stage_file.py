@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark import kernel
 from nsquark.errors import UnknownVersion
 from nsquark.nsqd.staged import stage_file
 from tests.nsqd.staged.test_staging import mpub_body
@@ -61,6 +62,21 @@ def test_a_flipped_bit_with_whole_records_behind_it_is_damage(tmp_path: Path, at
     assert contents.size in (0, ends[0])
     assert contents.damage is not None
     assert list(tmp_path.glob("aside*"))
+
+
+def test_a_record_for_no_topic_is_no_whole_record(tmp_path: Path) -> None:
+    path = tmp_path / "0.a"
+    (first, *_) = written(path)
+    data = path.read_bytes()
+    body = mpub_body([b"lost"])
+    head = bytearray(stage_file.pack_head("t", 1, 0, body))
+    head[stage_file.HEADER.size] = 0xAE
+    checked = bytes(head[8:]) + body
+    head[4:8] = kernel.crc32c(checked, 0, len(checked)).to_bytes(4, "big")
+    path.write_bytes(data[:first] + head + body + data[first:])
+    contents = stage_file.recover(path, tmp_path / "aside")
+    assert (contents.size, contents.records) == (first, 1)
+    assert contents.damage is not None
 
 
 def test_a_file_is_written_again_as_it_was(tmp_path: Path) -> None:

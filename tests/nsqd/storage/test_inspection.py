@@ -112,6 +112,11 @@ def test_another_version_is_refused(
     assert "another version of nsquark" in told
 
 
+def test_brackets_without_end_say_nothing_of_a_version(data: Path) -> None:
+    (data / "nsquark.dat").write_bytes(b"[" * 100_000)
+    inspect_data(data)  # the node sees to it
+
+
 def test_what_is_whole_is_served(data: Path) -> None:
     before = everything(data)
     found = inspect_data(data)

@@ -180,6 +180,8 @@ def test_invalid_names_are_skipped_with_a_warning(file: Path, caplog: pytest.Log
         b'{"topics":[{"name":"t","channels":5}]}',
         b'{"topics":[{"name":"t","channels":["c"]}]}',
         b'{"topics":[{"name":"t","channels":[{"name":7}]}]}',
+        b'{"topics":[{"name":"t","origin":Infinity}]}',
+        b'{"topics":' + b"[" * 100_000,
         b"\xff\xfe",
         b"\0" * 50,
     ],

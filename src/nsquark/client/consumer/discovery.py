@@ -51,7 +51,7 @@ def parse_producers(body: bytes, bare: bool) -> list[str]:
             join_address(str(producer["broadcast_address"]), int(producer["tcp_port"]))
             for producer in document.get("producers") or ()
         ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ConnectionLost(f"the answer is not nsqlookupd's: {error!r}") from None
 
 

@@ -64,7 +64,10 @@ def _read_file(path: Path) -> JournalFile:
     while at < len(data):
         end = _block_end(data, at)
         if end > at:
-            unknown = file.state.apply(view[at + BLOCK.size : end])
+            try:
+                unknown = file.state.apply(view[at + BLOCK.size : end])
+            except ValueError as error:  # with a right checksum: it is no damage
+                raise UnknownVersion(str(path), f"has a strange block at offset {at}, {error}") from None
             if unknown:
                 raise UnknownVersion(str(path), f"has a record {unknown!r} in its block at offset {at}")
             file.whole = file.whole or at == 0

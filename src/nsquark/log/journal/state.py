@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from ..deferred import Deferred
 from ..ranges import Ranges
 from .records import (
@@ -88,8 +90,15 @@ class JournalState:
     def apply(self, records: memoryview) -> bytes:
         """Replay a block. Stops at a record whose letter is not known, and returns that letter.
 
-        Records of a channel that does not exist are passed over.
+        Records of a channel that does not exist are passed over. Raises ValueError for a record that is cut
+        off, or has a name that is no name: the block was not written like this by any version.
         """
+        try:
+            return self._apply(records)
+        except (struct.error, UnicodeDecodeError) as error:
+            raise ValueError(f"a record does not read: {error}") from None
+
+    def _apply(self, records: memoryview) -> bytes:
         at = 0
         while at < len(records):
             kind = records[at : at + 1].tobytes()
@@ -123,6 +132,8 @@ class JournalState:
                 at += CREATE.size
                 name = records[at : at + length].tobytes().decode("ascii")
                 at += length
+                if at > len(records):
+                    raise struct.error(f"a name of {length} bytes is cut off")
                 self.channels[name] = ChannelState(number, position)
                 self._numbers[number] = (name, self.channels[name])
             elif kind == b"D":

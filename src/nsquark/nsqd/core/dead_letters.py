@@ -74,7 +74,7 @@ def parse_letter(message: kernel.Buffer) -> Letter | None:
             int(history["died"]),
             body,
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -48,7 +48,7 @@ def _parse_addresses(text: str) -> list[str]:
     """A JSON array of strings; null is none."""
     try:
         addresses = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HttpError(400, "INVALID_VALUE") from None
     if addresses is None:
         return []

@@ -92,7 +92,7 @@ def load(data_path: Path) -> ImportState | None:
             [Imported(**each) for each in known["done"]],
             None if checkpoint is None else Checkpoint(**checkpoint),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataRefused(f"{path} does not read ({error!r}): move {path.parent} elsewhere") from None
 
 

@@ -101,6 +101,13 @@ class State(NamedTuple):
 
 def parse_state(data: bytes) -> State:
     """Raises ValueError, TypeError or KeyError."""
+    try:
+        return _parse_state(data)
+    except (AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _parse_state(data: bytes) -> State:
     known = json.loads(data)
     if not isinstance(known, dict):
         raise ValueError("no object")

@@ -20,6 +20,7 @@ from nsquark import kernel
 from nsquark.errors import NsquarkError, UnknownVersion
 from nsquark.log import Damage, keep
 from nsquark.log import Record as KeptAside
+from nsquark.names import parse_name
 
 MAGIC = b"NQS1"
 HEADER = struct.Struct(">4sIIIQB")
@@ -128,7 +129,10 @@ def _parse(data: bytes, at: int, length: int) -> Record:
         or kernel.crc32c(data, at + _LENGTH_AT, at + length) != crc
     ):
         raise BadStage(f"a record at {at} is broken")
-    return Record(data[at + HEADER.size : start].decode("ascii"), count, defer_ms, data, start)
+    topic = parse_name(data[at + HEADER.size : start])
+    if topic is None:
+        raise BadStage(f"a record at {at} is for no topic")
+    return Record(topic, count, defer_ms, data, start)
 
 
 def recover(path: Path, aside: Path) -> Contents:

@@ -79,7 +79,7 @@ def _check_json(path: Path, version: int) -> None:
     """Refuse a file that says of itself that it has another version. One that does not read says nothing."""
     try:
         document = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return
     found = document.get("version", version) if isinstance(document, dict) else version
     if found != version:

@@ -108,7 +108,7 @@ def load(path: Path) -> dict[str, TopicMetadata]:
         if not isinstance(document, dict):
             raise ValueError("not an object")
         return {name: topic for name, topic in map(_parse_topic, document.get("topics") or []) if name}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BadMetadata(f"failed to parse metadata in {path} - {error}") from None
 
 

@@ -56,7 +56,9 @@ class Node:
                     int(known["floor"]),
                     int(known["blocks"]),
                 )
-            except (ValueError, KeyError, TypeError) as error:
+                _check(self.floor, self._next)
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+                self.floor = 0
                 # No node uses up a block a second, so this is ahead of all ids that were given since then.
                 self._next = int(time.time()) - 1_577_836_800
                 logger.error("%s does not read (%r): going on with block %d", self._path, error, self._next)
@@ -91,6 +93,14 @@ class Node:
         with self._saving:
             known = {"node": self.uuid, "blocks": self._until, "floor": self.floor, "version": VERSION}
             write_atomically(self._path, json.dumps(known).encode())
+
+
+def _check(floor: int, blocks: int) -> None:
+    """Raises ValueError for numbers that no node has written."""
+    if not 0 <= floor < 1 << 63:
+        raise ValueError(f"logs begin at {floor}")
+    if not 0 <= blocks <= 2 * BLOCKS:  # a node that has given away all ids is ahead of them by a stretch
+        raise ValueError(f"{blocks} blocks")
 
 
 def write_atomically(path: Path, data: bytes) -> None:

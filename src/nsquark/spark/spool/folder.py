@@ -66,7 +66,7 @@ def read_file(path: Path) -> tuple[str, str, memoryview]:
     try:
         document = json.loads(head)
         return document["topic"], document["nsqd"], memoryview(data)[len(head) + len(newline) :]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BadResponse(f"option 'stagingDirectory': {path} is not what was written there") from None
 
 

@@ -266,7 +266,7 @@ async def _peek(nsqd: Daemon, dead_topic: str, limit: int) -> list[dict[str, Any
                 key: letter[key]
                 for key in ("topic", "channel", "id", "position", "attempts", "timestamp", "died")
             }
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue  # any client may publish to any topic
         if "body" in message:
             letter["body"] = rest.decode()
