@@ -42,6 +42,7 @@ class Series:
         self.nsqd = nsqd
         self.record = Record()
         self.rounds = 0
+        self._created = False  # the topics and channels that are there from the beginning
         self._memory = Memory()
         self._seed = seed
         self._settings = settings
@@ -109,7 +110,8 @@ class Series:
         if rng.random() < 0.1:
             await self._kill_while_starting()
         life = await self._start()
-        if self.rounds == 1:
+        if not self._created:
+            self._created = True
             for topic, names in CHANNELS.items():
                 await life.order("create", topic)
                 for channel in names:
@@ -185,7 +187,7 @@ class Series:
                     await client.ask(publish.command())
                 life.answered(operation, publish)
         events, since = len(self.record.events), time.monotonic()
-        while checker.channels() and time.monotonic() - since < self._settings.patience:
+        while checker.owing() and time.monotonic() - since < self._settings.patience:
             await asyncio.sleep(0.005)
             if len(self.record.events) != events:
                 events, since = len(self.record.events), time.monotonic()
