@@ -58,14 +58,8 @@ class Checker(Consuming, Orders):
         self._number += 1
         self._handlers[type(event)](event)
 
-    def owed(self, topic: str, channel: str) -> int:
-        """How many messages the channel must still deliver."""
-        found = self._topics.get(topic)
-        there = found.channels.get(channel) if found is not None else None
-        return len(there.owed) if there is not None else 0
-
-    def channels(self) -> list[tuple[str, str]]:
-        """Topic and channel of everything that owes messages."""
+    def owing(self) -> list[tuple[str, str]]:
+        """Topic and channel of all that owe messages."""
         return [
             (topic.name, channel.name)
             for topic in self._topics.values()
@@ -73,22 +67,18 @@ class Checker(Consuming, Orders):
             if channel.owed
         ]
 
-    def exists(self, key: str) -> bool:
-        """Whether a message is certain to be there, or to have been."""
-        return self._messages[key].exists
-
     # ---- the process
 
     def _started(self, event: h.Started) -> None:
         self._round = event.round
 
     def _killed(self, event: h.Killed) -> None:
-        self._end(event.at, killed=True)
+        self._end(killed=True)
 
     def _stopped(self, event: h.Stopped) -> None:
-        self._end(event.at, killed=False)
+        self._end(killed=False)
 
-    def _end(self, at: float, killed: bool) -> None:
+    def _end(self, killed: bool) -> None:
         for connection in list(self._connections.values()):
             self._close(connection)
         for order in self._orders.values():

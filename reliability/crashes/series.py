@@ -22,6 +22,7 @@ from .consumer import Consumer
 from .load import Life
 from .record import BACKLOG, CHANNELS, LATE, LONG_TIMEOUT, SHORT_TIMEOUT, Memory, Record, asked_timeout
 
+LONGEST_START = 0.08  # seconds until nsqd listens, about
 LONG_ROUND = 1.2  # seconds, now and then: once a second nsqd looks what it may delete
 
 
@@ -41,6 +42,7 @@ class Series:
         self.nsqd = nsqd
         self.record = Record()
         self.rounds = 0
+        self._created = False  # the topics and channels that are there from the beginning
         self._memory = Memory()
         self._seed = seed
         self._settings = settings
@@ -60,7 +62,7 @@ class Series:
 
     async def run(self, rounds: int) -> None:
         """Run so many rounds and bring it to an end; stops where something is found."""
-        for _ in range(rounds):
+        while self.rounds < rounds:
             await self.round()
             if self.findings:
                 return
@@ -87,11 +89,29 @@ class Series:
         await life.look()
         return life
 
+    async def _kill_while_starting(self) -> None:
+        """Kill it in the midst of its recovery, perhaps."""
+        self.rounds += 1
+        self.nsqd.tcp_address = self.nsqd.http_address = "127.0.0.1:0"
+        self.nsqd.data_path.mkdir(parents=True, exist_ok=True)
+        self.record.add(h.Started(time.time(), self.rounds))
+        process = self.nsqd.spawn(self.nsqd.command(*self._round_flags()))
+        await asyncio.sleep(self._rng.uniform(0.0, LONGEST_START))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+        self.record.counts["SIGKILL while starting"] += 1
+        self.record.add(h.Killed(time.time()))
+
     async def round(self) -> None:
         """One life of nsqd: a look at its logs, all clients at work, and its end at some moment."""
         rng = self._rng
+        if rng.random() < 0.1:
+            await self._kill_while_starting()
         life = await self._start()
-        if self.rounds == 1:
+        if not self._created:
+            self._created = True
             for topic, names in CHANNELS.items():
                 await life.order("create", topic)
                 for channel in names:
@@ -167,7 +187,7 @@ class Series:
                     await client.ask(publish.command())
                 life.answered(operation, publish)
         events, since = len(self.record.events), time.monotonic()
-        while checker.channels() and time.monotonic() - since < self._settings.patience:
+        while checker.owing() and time.monotonic() - since < self._settings.patience:
             await asyncio.sleep(0.005)
             if len(self.record.events) != events:
                 events, since = len(self.record.events), time.monotonic()
