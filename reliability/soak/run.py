@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from nsquark.client import Config, Consumer, Producer
 from nsquark.client.config import Reconnect
@@ -41,7 +43,8 @@ class Plan:
     # What may grow over the whole time, as a share of the middle value; or by a little, in a short run.
     memory_growth: float = 0.10
     descriptor_growth: float = 0.05
-    latency_growth: float = 1.0  # a machine with other work to do makes it go up and down
+    latency_growth: float = 0.5
+    processor_growth: float = 0.15
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class Samples:
     memory: list[float] = field(default_factory=list)  # MiB
     descriptors: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)  # p99 of PUBs in ms
+    processor: list[float] = field(default_factory=list)  # µs of nsqd's processor time for each message
+    lateness: list[float] = field(default_factory=list)  # p99 of a timer of this process, in ms
     restarts: list[float] = field(default_factory=list)
 
 
@@ -60,6 +65,9 @@ class Account:
     answered: set[int] = field(default_factory=set)
     got: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)  # of PUBs since the last sample, in ms
+    late: list[float] = field(default_factory=list)  # of a timer since then, in ms
+    processor: float = 0.0  # seconds that nsqd had used at the last sample
+    sampled: int = 0  # messages that were answered by then
 
 
 async def soak(plan: Plan) -> tuple[Outcome, Samples]:
@@ -84,6 +92,7 @@ async def _soak(nsqd: Nsqd, plan: Plan) -> tuple[Outcome, Samples]:
         for topic in TOPICS
         for channel in CHANNELS
     ]
+    watching = asyncio.create_task(_watch(account))
     begin = time.monotonic()
     due = [plan.seconds * number / (plan.restarts + 1) for number in range(1, plan.restarts + 1)]
     while (now := time.monotonic() - begin) < plan.seconds:
@@ -96,7 +105,9 @@ async def _soak(nsqd: Nsqd, plan: Plan) -> tuple[Outcome, Samples]:
             end = nsqd.stop if len(samples.restarts) % 2 else nsqd.kill
             await asyncio.to_thread(end)
             await asyncio.to_thread(nsqd.restart)
+            account.processor = 0.0
     stop.set()
+    watching.cancel()
     await asyncio.gather(*publishing)
     await _settle(account)
     for task in consuming:
@@ -149,14 +160,32 @@ async def _consume(nsqd: Nsqd, account: Account, topic: str, channel: str) -> No
 
 def _sample(nsqd: Nsqd, samples: Samples, account: Account, now: float) -> None:
     waits, account.waits = sorted(account.waits), []
-    if not waits:
+    late, account.late = sorted(account.late), []
+    used, messages = _processor_time(nsqd), len(account.answered) - account.sampled
+    spent, account.processor = used - account.processor, used
+    account.sampled = len(account.answered)
+    if not waits or not late or not messages:
         return
-    with contextlib.suppress(OSError):
-        descriptors = len(os.listdir(f"/proc/{nsqd.process.pid}/fd"))
-        samples.memory.append(nsqd.memory() / MEBI)
-        samples.descriptors.append(descriptors)
-        samples.latency.append(percentile(waits, 0.99))
-        samples.times.append(now)
+    samples.times.append(now)
+    samples.memory.append(nsqd.memory() / MEBI)
+    samples.descriptors.append(len(os.listdir(f"/proc/{nsqd.process.pid}/fd")))
+    samples.latency.append(percentile(waits, 0.99))
+    samples.processor.append(spent / messages * 1e6)
+    samples.lateness.append(percentile(late, 0.99))
+
+
+def _processor_time(nsqd: Nsqd) -> float:
+    """Seconds that the process has used."""
+    fields = Path(f"/proc/{nsqd.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _watch(account: Account) -> None:
+    """How late a timer of this process is tells what the machine itself does to latencies."""
+    while True:
+        due = time.monotonic() + 0.01
+        await asyncio.sleep(0.01)
+        account.late.append((time.monotonic() - due) * 1e3)
 
 
 async def _settle(account: Account, within: float = 60.0) -> None:
@@ -176,10 +205,14 @@ def _judge(outcome: Outcome, samples: Samples, account: Account, plan: Plan) -> 
     outcome.figures["restarts"] = str(len(samples.restarts))
     outcome.demand(not missing, f"{missing} messages were lost")
     outcome.demand(bool(samples.times), "nothing was sampled")
+    busier = growth(samples.times, samples.lateness) * median(samples.lateness or [0.0])
     for name, values, unit, most, little in (
         ("memory", samples.memory, "MiB", plan.memory_growth, 5.0),
         ("descriptors", samples.descriptors, "", plan.descriptor_growth, 5.0),
-        ("latency p99", samples.latency, "ms", plan.latency_growth, 20.0),
+        ("processor for each message", samples.processor, "µs", plan.processor_growth, 50.0),
+        # A machine that gets busier makes everything later.
+        ("latency p99", samples.latency, "ms", plan.latency_growth, 20.0 + 3 * max(0.0, busier)),
+        ("timer late p99", samples.lateness, "ms", math.inf, 0.0),
     ):
         if not values:
             continue
@@ -201,5 +234,7 @@ def draw(outcome: Outcome, samples: Samples) -> str:
         Chart("nsqd's memory", "MiB", samples.times, samples.memory),
         Chart("open descriptors", "", samples.times, samples.descriptors),
         Chart("PUB to OK, p99 of a sample", "ms", samples.times, samples.latency),
+        Chart("processor time for each message", "µs", samples.times, samples.processor),
+        Chart("a timer of the measuring process is late, p99", "ms", samples.times, samples.lateness),
     ]
     return svg(f"Soak: {verdict}. Dashed lines are restarts.", charts, samples.restarts)
