@@ -24,7 +24,7 @@ APT   := DEBIAN_FRONTEND=noninteractive apt-get -qq -y install
 JAVA  := { test -x "$$JAVA_HOME/bin/java" || command -v java; } >/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run spark test lint format docs bench crash lock clean
+.PHONY: help setup run spark test lint format docs bench crash power fuzz soak lock clean
 
 help:
 	@echo 'make run      nsqlookupd, nsqd and nsqadmin on this machine, data in ./data, and a stream that Spark archives;'
@@ -35,7 +35,10 @@ help:
 	@echo 'make lint     ruff and mypy; make format lets ruff mend what it can'
 	@echo 'make docs     the documentation site in build/site; any warning fails it'
 	@echo 'make bench    bench/daemon/compare.py (its flags: ARGS="...")'
-	@echo 'make crash    the crash tests, 500 rounds'
+	@echo 'make crash    nsqd killed under load, 500 times (others: ROUNDS=3000), and every message accounted for'
+	@echo 'make power    power cuts of a recorded nsqd (CUTS=1000)'
+	@echo 'make fuzz     hostile bytes, for some minutes (MINUTES=120)'
+	@echo 'make soak     steady load with restarts, for half an hour (MINUTES=30)'
 	@echo 'make lock     the requirements*.lock anew from pyproject.toml'
 	@echo 'make clean    away with all of it, except ./data'
 
@@ -154,7 +157,21 @@ bench: setup
 	$(BIN)/python bench/daemon/compare.py $(ARGS)
 
 crash: setup
-	NSQUARK_CRASH_ROUNDS=$${NSQUARK_CRASH_ROUNDS:-500} $(BIN)/pytest tests/crash -q --timeout=0
+	NSQUARK_CRASH_ROUNDS=$(or $(ROUNDS),500) $(BIN)/pytest tests/crash -q --timeout=0
+
+power: setup
+	$(BIN)/python -m reliability.power --cuts $(or $(CUTS),1000)
+
+# No other target needs atheris, which guides the fuzzing by coverage.
+$(VENV)/.fuzz: $(VENV)/.package
+	@$(PIP) install -q 'atheris>=3.0'
+	@touch $@
+
+fuzz: setup $(VENV)/.fuzz
+	$(BIN)/python -m reliability.fuzz --minutes $(or $(MINUTES),5)
+
+soak: setup
+	$(BIN)/python -m reliability.soak --minutes $(or $(MINUTES),30)
 
 lock:
 	$(PYTHON) -m venv --clear build/lock
