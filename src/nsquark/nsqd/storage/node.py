@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 
+from nsquark import kernel
 from nsquark.durable import replace_file
 from nsquark.log import Damage, keep, records
 
@@ -32,6 +33,27 @@ STRETCH = 1024
 FILE_NAME = "nsquark.dat"
 TOPICS = "topics"
 VERSION = 1  # of the file
+
+
+def pack(node: str, blocks: int, floor: int) -> bytes:
+    """The content of the file. A digit of it could change and leave good JSON, so it has a CRC."""
+    known = {"node": node, "blocks": blocks, "floor": floor, "version": VERSION}
+    return json.dumps(known | {"crc": _crc(node, blocks, floor)}).encode()
+
+
+def parse(text: bytes) -> tuple[str, int, int]:
+    """Node, blocks and floor. Raises ValueError, KeyError, TypeError and AttributeError."""
+    known = json.loads(text)
+    node, blocks, floor = str(known["node"]), int(known["blocks"]), int(known["floor"])
+    # Files of older releases have no CRC.
+    if known.get("crc", (expected := _crc(node, blocks, floor))) != expected:
+        raise ValueError("the CRC is wrong")
+    return node, blocks, floor
+
+
+def _crc(node: str, blocks: int, floor: int) -> int:
+    text = f"{node} {blocks} {floor}".encode()
+    return kernel.crc32c(text, 0, len(text))
 
 
 class Node:
@@ -50,13 +72,8 @@ class Node:
             text = b"" if any((data_path / TOPICS).glob("*")) else None
         if text is not None:
             try:
-                known = json.loads(text)
-                self.uuid, self.floor, self._next = (
-                    str(known["node"]),
-                    int(known["floor"]),
-                    int(known["blocks"]),
-                )
-            except (ValueError, KeyError, TypeError) as error:
+                self.uuid, self._next, self.floor = parse(text)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 # No node uses up a block a second, so this is ahead of all ids that were given since then.
                 self._next = int(time.time()) - 1_577_836_800
                 logger.error("%s does not read (%r): going on with block %d", self._path, error, self._next)
@@ -89,8 +106,7 @@ class Node:
     def save(self) -> None:
         """Safe to call from any thread: a later state is never replaced by an earlier one."""
         with self._saving:
-            known = {"node": self.uuid, "blocks": self._until, "floor": self.floor, "version": VERSION}
-            write_atomically(self._path, json.dumps(known).encode())
+            write_atomically(self._path, pack(self.uuid, self._until, self.floor))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
