@@ -1,8 +1,8 @@
 """`python -m reliability.power --cuts 1000`: power cuts at random moments of the life of a busy nsqd.
 
 A real nsqd works on a data directory while every call that changes something there is recorded. For each cut,
-a directory is made as a disk could hold it if the power failed between two calls. Another nsqd starts on it and
-is asked whether everything is there that was promised.
+a directory is made as a disk could hold it if the power failed between two calls. Another nsqd starts on that
+and is asked whether everything is there that was promised.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import struct
@@ -77,6 +78,11 @@ class Recovered:
             self.kill()
             raise
         self._http = http.client.HTTPConnection("127.0.0.1", self._ports[b"HTTP"], timeout=PATIENCE)
+        try:
+            self.request("GET", "/live")  # it listens before it has loaded anything
+        except OSError:
+            self._await_end()
+            raise NotStarted(self.stderr.decode(errors="replace")) from None
         return self
 
     def _fork(self, reading: int, writing: int) -> None:
@@ -92,6 +98,7 @@ class Recovered:
             for descriptor in (0, 1):
                 os.dup2(silence, descriptor)
             os.dup2(writing, 2)
+            sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 (a test may have replaced it)
             sys.argv = ["nsqd", *self._flags]
             status = main() or 0
         except SystemExit as end:
@@ -102,6 +109,12 @@ class Recovered:
             traceback.print_exc()
         finally:
             os._exit(status)
+
+    def _await_end(self) -> None:
+        """Take in what it has to say, until it has ended."""
+        while data := os.read(self._reading, 65536):
+            self.stderr += data
+        self.kill()
 
     def _await_ports(self) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -136,6 +149,15 @@ class Recovered:
         while data := os.read(self._reading, 65536):
             self.stderr += data
         os.close(self._reading)
+
+    def errors(self) -> bytes:
+        """What it has written to its stderr so far."""
+        while select.select([self._reading], [], [], 0)[0]:
+            data = os.read(self._reading, 65536)
+            if not data:
+                break
+            self.stderr += data
+        return self.stderr
 
     # ---- asking
 

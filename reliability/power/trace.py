@@ -32,9 +32,9 @@ _HEAD = struct.Struct("=IIQQQq")
 class Call(NamedTuple):
     """One call that succeeded.
 
-    `number` is the offset of a write, the size of a truncate, which fsync begins or ends, or how many bytes were
-    sent so far on a connection. The ports of that are in `inode`: nsqd's in the upper bits, the client's in the
-    lower 16. `data` is what was written, or the new path of a rename or a link.
+    `number` is the offset of a write, the size of a truncate, which fsync begins or ends, or how many bytes
+    were sent so far on a connection. The ports of that are in `inode`: nsqd's in the upper bits, the client's
+    in the lower 16. `data` is what was written, or the new path of a rename or a link.
     """
 
     kind: int

@@ -13,6 +13,7 @@ import pytest
 from nsquark.data_path.check import NotADataPath, check, repair
 from nsquark.data_path.findings import Level, Report
 from nsquark.kernel.pure import HEADER
+from nsquark.nsqd.storage import node
 from tests.daemon import Nsqd
 from tests.data_path.conftest import SMALL_SEGMENTS
 from tests.diskqueue.queues import record, write_metadata, write_queue
@@ -134,7 +135,7 @@ def test_a_journal_of_another_log_is_found(data_path: Path, tmp_path: Path) -> N
 def test_a_node_file_behind_the_logs_is_found_and_raised(data_path: Path) -> None:
     path = data_path / "nsquark.dat"
     known = json.loads(path.read_bytes())
-    path.write_text(json.dumps(known | {"blocks": 0}))
+    path.write_bytes(node.pack(known["node"], 0, known["floor"]))
     report = check(data_path)
     assert any("ids would be given twice" in each for each in texts(report))
     repair(report)

@@ -62,9 +62,8 @@ def check_node(report: Report, blocks: int, end: int) -> None:
         if known.get("version", node.VERSION) != node.VERSION:
             report.add(Level.ERROR, path, f"has version {known['version']!r}, not {node.VERSION}")
             return
-        given = int(known["blocks"])
-        str(known["node"]), int(known["floor"])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        _, given, _ = node.parse(path.read_bytes())
+    except node.UNREADABLE as error:
         text = f"does not read ({error!r}): the node gets another identity"
         report.add(Level.ERROR, path, text, partial(_replace_node, path, blocks, end))
         return
@@ -81,18 +80,18 @@ def _replace_node(path: Path, blocks: int, end: int, aside: Aside) -> str:
 
 
 def _write_node(path: Path, blocks: int, end: int, aside: Aside) -> str:
-    known = {"node": os.urandom(16).hex(), "blocks": blocks, "floor": end, "version": node.VERSION}
-    node.write_atomically(path, json.dumps(known).encode())
-    return f"written anew, behind all ids and positions of the logs, for node {known['node']}"
+    name = os.urandom(16).hex()
+    node.write_atomically(path, node.pack(name, blocks, end))
+    return f"written anew, behind all ids and positions of the logs, for node {name}"
 
 
 def _raise_blocks(path: Path, blocks: int, aside: Aside) -> str:
     old = path.read_bytes()
-    known = json.loads(old) | {"blocks": blocks}
+    name, _, floor = node.parse(old)
     copy = aside.folder / path.name
     copy.parent.mkdir(parents=True, exist_ok=True)
     replace_file(copy, old, copy.with_name(copy.name + ".tmp"), 0o600)
-    node.write_atomically(path, json.dumps(known).encode())
+    node.write_atomically(path, node.pack(name, blocks, floor))
     return f"blocks raised to {blocks}; the old file is in {copy}"
 
 

@@ -104,6 +104,25 @@ def test_a_node_keeps_its_name_and_floor(tmp_path: Path) -> None:
     assert Node(tmp_path / ".", 7).uuid == source.uuid
 
 
+def test_a_flipped_bit_gives_no_id_twice_and_is_told(tmp_path: Path) -> None:
+    source = Node(tmp_path, 0)
+    source.lease(1)
+    path = tmp_path / node.FILE_NAME
+    text = path.read_bytes()
+    at = text.index(b'"blocks": 1') + len(b'"blocks": ')
+    path.write_bytes(text[:at] + b"0" + text[at + 1 :])  # 1024 becomes 0024: another good number
+    again = Node(tmp_path, 0)
+    assert [each.file for each in again.damage] == [node.FILE_NAME]
+    assert again.lease(1)[0] >= STRETCH << BLOCK_SHIFT
+
+
+def test_a_file_of_an_older_release_reads(tmp_path: Path) -> None:
+    (tmp_path / node.FILE_NAME).write_text('{"node": "ab", "blocks": 7, "floor": 5, "version": 1}')
+    source = Node(tmp_path, 0)
+    assert (source.uuid, source.floor, source.damage) == ("ab", 5, [])
+    assert source.lease(1)[0] == 7 << BLOCK_SHIFT
+
+
 def test_two_nodes_have_two_names(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

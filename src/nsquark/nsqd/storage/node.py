@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 
+from nsquark import kernel
 from nsquark.durable import replace_file
 from nsquark.log import Damage, keep, records
 
@@ -32,6 +33,33 @@ STRETCH = 1024
 FILE_NAME = "nsquark.dat"
 TOPICS = "topics"
 VERSION = 1  # of the file
+# What `parse` raises for a file that no node has written.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def pack(node: str, blocks: int, floor: int) -> bytes:
+    """The content of the file. A digit of it could change and leave good JSON, so it has a CRC."""
+    known = {"node": node, "blocks": blocks, "floor": floor, "version": VERSION}
+    return json.dumps(known | {"crc": _crc(node, blocks, floor)}).encode()
+
+
+def parse(text: bytes) -> tuple[str, int, int]:
+    """Node, blocks and floor. Raises one of UNREADABLE."""
+    known = json.loads(text)
+    node, blocks, floor = str(known["node"]), int(known["blocks"]), int(known["floor"])
+    # Files of older releases have no CRC.
+    if known.get("crc", (expected := _crc(node, blocks, floor))) != expected:
+        raise ValueError("the CRC is wrong")
+    if not 0 <= floor < 1 << 63:
+        raise ValueError(f"logs begin at {floor}")
+    if not 0 <= blocks <= 2 * BLOCKS:  # a node that has given away all ids is ahead of them by a stretch
+        raise ValueError(f"{blocks} blocks")
+    return node, blocks, floor
+
+
+def _crc(node: str, blocks: int, floor: int) -> int:
+    text = f"{node} {blocks} {floor}".encode()
+    return kernel.crc32c(text, 0, len(text))
 
 
 class Node:
@@ -50,15 +78,8 @@ class Node:
             text = b"" if any((data_path / TOPICS).glob("*")) else None
         if text is not None:
             try:
-                known = json.loads(text)
-                self.uuid, self.floor, self._next = (
-                    str(known["node"]),
-                    int(known["floor"]),
-                    int(known["blocks"]),
-                )
-                _check(self.floor, self._next)
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-                self.floor = 0
+                self.uuid, self._next, self.floor = parse(text)
+            except UNREADABLE as error:
                 # No node uses up a block a second, so this is ahead of all ids that were given since then.
                 self._next = int(time.time()) - 1_577_836_800
                 logger.error("%s does not read (%r): going on with block %d", self._path, error, self._next)
@@ -91,16 +112,7 @@ class Node:
     def save(self) -> None:
         """Safe to call from any thread: a later state is never replaced by an earlier one."""
         with self._saving:
-            known = {"node": self.uuid, "blocks": self._until, "floor": self.floor, "version": VERSION}
-            write_atomically(self._path, json.dumps(known).encode())
-
-
-def _check(floor: int, blocks: int) -> None:
-    """Raises ValueError for numbers that no node has written."""
-    if not 0 <= floor < 1 << 63:
-        raise ValueError(f"logs begin at {floor}")
-    if not 0 <= blocks <= 2 * BLOCKS:  # a node that has given away all ids is ahead of them by a stretch
-        raise ValueError(f"{blocks} blocks")
+            write_atomically(self._path, pack(self.uuid, self._until, self.floor))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
