@@ -29,6 +29,7 @@ PYTHON_MODULES = (
     "nsquark.nsqd.stats.histogram",
     "nsquark.nsqd.core.answers",
     "nsquark.nsqd.core.publish",
+    "nsquark.nsqd.core.turn",
     "nsquark.nsqd.core.topic",
     "nsquark.nsqd.core.topic_channels",
     "nsquark.nsqd.core.in_flight",

@@ -251,7 +251,7 @@ class Topic(TopicChannels):
         """The slow path of a commit: everything from the position `first` on is stored."""
         if self.ephemeral and self.log.overfull:
             self.trimming.trim_memory()
-        if self._services.problems:
+        if self._problems:
             self._services.healthy()
         if self._held and self._held[-1].position >= first:
             self._journal_deferred(first)

@@ -5,6 +5,7 @@ from nsquark.log.topic_log cimport TopicLog as FastTopicLog
 from nsquark.log.journal.records cimport JournalRecords as FastJournal
 from nsquark.nsqd.stats.histogram cimport Histogram as FastHistogram
 from nsquark.nsqd.core.publish cimport PendingPublishes as FastPendingPublishes
+from nsquark.nsqd.core.turn cimport Turn as FastTurn
 
 
 cdef class TopicChannels:
@@ -19,8 +20,9 @@ cdef class TopicChannels:
     cdef public int64_t pumped, passed_on, moves
     cdef public bint ephemeral, paused, starting, exiting, active, needs_slow_path
     cdef readonly object _services
-    cdef object _turn, _held
-    cdef dict _listed
+    cdef FastTurn _turn
+    cdef object _held
+    cdef dict _listed, _problems
     cdef Py_ssize_t _durable, _next_number
 
     cdef _update_slow_path(self)

@@ -44,6 +44,7 @@ class TopicChannels:
     def __init__(self, services: Services, name: str) -> None:
         self._services = services
         self._turn = services.turn
+        self._problems = services.problems
         self.options: Options = services.options
         self.clock = services.turn.clock
         self.name = name
@@ -72,7 +73,7 @@ class TopicChannels:
         commit.
         """
         self.needs_slow_path = bool(
-            self.ephemeral or self.channels or self.watchers or self._held or self._services.problems
+            self.ephemeral or self.channels or self.watchers or self._held or self._problems
         )
 
     def problems_changed(self) -> None:
@@ -130,7 +131,7 @@ class TopicChannels:
         if not number:
             return
         self.pumped = end
-        if log.lost:
+        if log.lost.count:
             number -= log.lost.count_from(before) - log.lost.count_from(end)
             for channel in self.channels.values():
                 self._pass_lost(channel, before, end)

@@ -34,7 +34,7 @@ class TopicHealth:
     Without a part it is the log that could not be written, which the next good write to any log clears.
     """
 
-    __slots__ = ("_channels", "_gone", "_journal", "_log", "_name", "_node")
+    __slots__ = ("_channels", "_gone", "_journal", "_log", "_name", "_node", "node_problems")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class TopicHealth:
         channels: Mapping[str, LosingChannel],
     ) -> None:
         self._node = node
+        self.node_problems = node.problems  # of the whole process: the same dictionary all the time
         self._name = name
         self._log = log
         self._journal = journal
@@ -54,11 +55,6 @@ class TopicHealth:
     def topic_is_gone(self) -> None:
         """The topic is deleted: its problems went with it, and another topic may have its name."""
         self._gone = True
-
-    @property
-    def node_has_problems(self) -> bool:
-        """Whether anything is wrong with the whole process, such as a part of this topic."""
-        return bool(self._node.problems)
 
     def broken(self, reason: str, *what: str) -> None:
         """A file could not be written or read: the health of the process says so until that part `works`."""
@@ -72,7 +68,7 @@ class TopicHealth:
         if self._gone:
             return
         reason = str(error)
-        if self._node.problems.get((self._name, what)) != reason:
+        if self.node_problems.get((self._name, what)) != reason:
             logger.error("topic %s could not %s: %s", self._name, do, reason)
         self.broken(reason, what)
 

@@ -64,7 +64,7 @@ class TopicJournal:
         except OSError as error:
             self.failed(error)
             return error
-        if self._health.node_has_problems and self._journal.sound:
+        if self._health.node_problems and self._journal.sound:
             self._health.works("journal")
         return None
 
