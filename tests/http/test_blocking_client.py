@@ -11,16 +11,21 @@ from typing import Any
 import pytest
 
 from nsquark.errors import ConnectFailed, ConnectionLost
-from nsquark.http.blocking_client import Access, BlockingExchange
+from nsquark.http.blocking_client import Access, BlockingExchange, BlockingPipeline
+from nsquark.http.client_protocol import BadStatus
 
 ACCESS = Access(timeout=20.0, secret="s")
 HI = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 
 
 class Server:
-    """Answers the requests of each connection with the next answers; then it closes the connection."""
+    """Answers the requests of each connection with the next answers; then it closes the connection.
 
-    def __init__(self, connections: list[list[bytes]]) -> None:
+    An answer stands for `together` requests, which the server reads first.
+    """
+
+    def __init__(self, connections: list[list[bytes]], together: int = 1) -> None:
+        self._together = together
         self.requests: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -34,7 +39,7 @@ class Server:
             with connection:
                 for answer in answers:
                     data = b""
-                    while b"\r\n\r\n" not in data:
+                    while data.count(b"\r\n\r\n") < self._together:
                         data += connection.recv(65536)
                     self.requests.append(data)
                     connection.sendall(answer)
@@ -46,8 +51,8 @@ class Server:
 
 
 @contextmanager
-def serving(*connections: list[bytes]) -> Iterator[Server]:
-    server = Server(list(connections))
+def serving(*connections: list[bytes], together: int = 1) -> Iterator[Server]:
+    server = Server(list(connections), together)
     yield server
     server.stop()
 
@@ -189,3 +194,63 @@ def test_an_access_with_anything_about_tls_asks_for_it(given: dict[str, Any]) ->
 
 def test_an_access_does_not_show_its_secret() -> None:
     assert "secret" not in repr(Access(secret="secret"))
+
+
+HO = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nho"
+GONE = b'HTTP/1.1 410 Gone\r\nContent-Length: 18\r\n\r\n{"message":"GONE"}'
+
+
+def test_a_pipeline_does_not_wait_for_answers_and_keeps_its_connection() -> None:
+    with serving([HI + HO, HO + HI], together=2) as server:
+        for expected in ([b"hi", b"ho"], [b"ho", b"hi"]):
+            with closing(BlockingPipeline(server.url, ACCESS)) as pipeline:
+                pipeline.send("POST", "/x?y=z")
+                pipeline.send("GET", "/z")
+                assert [pipeline.answer("/x"), pipeline.answer("/z")] == expected
+    first = server.requests[0].decode().split("\r\n")
+    assert first[0] == "POST /x?y=z HTTP/1.1"
+    assert "Content-Length: 0" in first
+    assert "GET /z HTTP/1.1" in first
+
+
+def test_a_pipeline_sends_bodies() -> None:
+    body = b"x" * 300_000 + b"\r\n\r\n"
+    with serving([HI], together=2) as server, closing(BlockingPipeline(server.url, ACCESS)) as pipeline:
+        pipeline.send("POST", "/x", body)
+        assert pipeline.answer("/x") == b"hi"
+    assert server.requests[0].endswith(b"Content-Length: 300004\r\n\r\n" + body)
+
+
+def test_a_pipeline_tells_of_a_refusal_and_goes_on() -> None:
+    with (
+        serving([GONE + HI], together=2) as server,
+        closing(BlockingPipeline(server.url, ACCESS)) as pipeline,
+    ):
+        for _ in range(2):
+            pipeline.send("GET", "/x?y=z")
+        with pytest.raises(BadStatus, match="GONE") as refused:
+            pipeline.answer("/x?y=z")
+        assert (refused.value.status, refused.value.url) == (410, f"{server.url}/x")
+        assert pipeline.answer("/x?y=z") == b"hi"
+
+
+def _ask(pipeline: BlockingPipeline) -> bytes:
+    """Either step may be the one that notices the end of the connection."""
+    pipeline.send("GET", "/x")
+    return pipeline.answer("/x")
+
+
+def test_a_pipeline_whose_connection_ends_is_not_kept() -> None:
+    with serving([HI], [HI], together=1) as server:
+        with closing(BlockingPipeline(server.url, ACCESS)) as pipeline:
+            assert _ask(pipeline) == b"hi"
+            with pytest.raises(ConnectionLost):
+                _ask(pipeline)
+        assert get(server.url) == b"hi"
+
+
+def test_a_pipeline_to_nothing_cannot_be_opened() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(ConnectFailed, match="cannot be reached"):
+        BlockingPipeline(url, ACCESS)

@@ -82,7 +82,9 @@ def test_a_worker_does_not_look_at_modules_when_it_collects_garbage(tmp_path: Pa
 
 
 def test_a_process_that_is_not_one_of_spark_collects_garbage_as_ever() -> None:
-    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr.split() == ["True"]
 
 

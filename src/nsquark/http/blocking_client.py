@@ -8,6 +8,7 @@ bytes of an answer are parsed by `http.client`; all other rules are in `client_p
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 import ssl
@@ -19,7 +20,16 @@ from http.client import HTTPException, HTTPResponse
 from nsquark.errors import ConnectFailed, ConnectionLost
 from nsquark.net.congestion import do_not_pace
 
-from .client_protocol import MAX_BODY, BadStatus, nsq_headers, pack_request, parse_url, port_of, without_query
+from .client_protocol import (
+    MAX_BODY,
+    BadStatus,
+    nsq_headers,
+    pack_head,
+    pack_request,
+    parse_url,
+    port_of,
+    without_query,
+)
 
 _IDLE = 4  # connections to one daemon, per process
 _CONNECT = 4.0  # seconds that a host has to accept a connection: its kernel does, however busy the daemon is
@@ -239,3 +249,78 @@ class BlockingExchange:
     def bad_status(self, target: str, response: HTTPResponse) -> BadStatus:
         """The error for an answer other than 200, whose body this reads."""
         return BadStatus(self.base + without_query(target), response.status, self.read(response))
+
+
+class _Answers(io.BufferedReader):
+    """The answers of a connection, one after the other. A response closes its file at its own end."""
+
+    def makefile(self, mode: str) -> _Answers:
+        """For HTTPResponse, which takes this for a socket."""
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+class BlockingPipeline:
+    """Requests on one connection that do not wait for the answers to the requests before them.
+
+    The caller takes one answer for each request, in the order of the requests. After a ConnectionLost or
+    BadStatus the caller cannot tell what became of the requests without an answer, and must close this.
+    """
+
+    def __init__(self, base: str, access: Access, explain: Callable[[Exception], str] = reason) -> None:
+        """Raises ConnectFailed."""
+        self.base = base
+        self._access = access
+        self._explain = explain
+        self._headers = nsq_headers(access.secret)
+        self._parts = parse_url(base)
+        try:
+            self._connection = _idle_connections.take(base, access) or _connect(base, access)
+        except OSError as error:
+            raise ConnectFailed(f"{base} cannot be reached: {explain(error)}") from None
+        self._connection.settimeout(access.timeout)
+        self._answers = _Answers(self._connection.makefile("rb", buffering=0))
+        self._unanswered = 0
+        self._last = False  # the daemon closes the connection after this answer
+        # Of a TLS connection every piece is encrypted alone.
+        self._more = 0 if isinstance(self._connection, ssl.SSLSocket) else getattr(socket, "MSG_MORE", 0)
+
+    def send(self, method: str, target: str, body: bytes = b"") -> None:
+        """Raises ConnectionLost."""
+        path, _, query = target.partition("?")
+        parts = self._parts._replace(path=path, query=query)
+        head = pack_head(method, parts, len(body), self._headers, keep_alive=True)
+        self._unanswered += 1
+        try:
+            self._connection.sendall(head, self._more if body else 0)
+            self._connection.sendall(body)
+        except OSError as error:
+            raise ConnectionLost(f"{self.base}: {self._explain(error)}") from None
+
+    def answer(self, target: str) -> bytes:
+        """The body of the next answer, the one to `target`. Raises ConnectionLost, or BadStatus."""
+        try:
+            response = HTTPResponse(self._answers)  # type: ignore[arg-type]
+            response.begin()
+            if response.length is None or response.length > MAX_BODY:
+                raise ConnectionLost(f"{self.base}: an answer of unknown length, or a very long one")
+            body = response.read()
+        except (OSError, HTTPException) as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            raise ConnectionLost(f"{self.base}: {self._explain(error)}") from None
+        self._unanswered -= 1
+        self._last = response.will_close
+        if response.status != 200:
+            raise BadStatus(self.base + without_query(target), response.status, body)
+        return body
+
+    def close(self) -> None:
+        """Keep the connection if all requests are answered, and close it otherwise."""
+        self._answers.detach().close()
+        if self._unanswered or self._last:
+            self._connection.close()
+        else:
+            _idle_connections.put(self.base, self._access, self._connection)

@@ -97,17 +97,24 @@ def pack_request(
     method: str, parts: SplitResult, body: bytes, headers: Mapping[str, str], *, keep_alive: bool = False
 ) -> bytes:
     """Raises UsageError for a line break that would begin another header."""
+    return pack_head(method, parts, len(body), headers, keep_alive=keep_alive) + body
+
+
+def pack_head(
+    method: str, parts: SplitResult, length: int, headers: Mapping[str, str], *, keep_alive: bool = False
+) -> bytes:
+    """A request up to its body of `length` bytes. Raises UsageError like `pack_request`."""
     target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
     lines = [f"{method} {target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
     if not keep_alive:
         lines.append("Connection: close")
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    if body or method not in ("GET", "HEAD"):
-        lines.append(f"Content-Length: {len(body)}")
+    if length or method not in ("GET", "HEAD"):
+        lines.append(f"Content-Length: {length}")
     for line in lines:
         if "\r" in line or "\n" in line:
             raise UsageError(f"a line break in {line!r}")
-    return "\r\n".join([*lines, "", ""]).encode("utf-8") + body
+    return "\r\n".join([*lines, "", ""]).encode("utf-8")
 
 
 # ---- answers

@@ -7,6 +7,7 @@ slice twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -86,12 +87,13 @@ class ExactlyOncePublisher:
         self._application = Application(options, app)
 
     def send(self, number: int, messages: Sequence[Message]) -> int:
-        attempt = self._application.begin_attempt(number, 0)
-        if not attempt.batch_is_known:
-            for rows in split_by_topic(_as_batch(messages), self._options.topic):
-                for body, count in rows.pack_mpubs(b"", self._options.body_bytes):
-                    attempt.put(rows.topic, 0, body, count)
-        return self._application.commit(number, [attempt.part]).messages
+        with contextlib.closing(self._application.begin_attempt(number, 0)) as attempt:
+            if not attempt.batch_is_known:
+                for rows in split_by_topic(_as_batch(messages), self._options.topic):
+                    for body, count in rows.pack_mpubs(b"", self._options.body_bytes):
+                        attempt.put(rows.topic, 0, body, count)
+            part = attempt.finish()
+        return self._application.commit(number, [part]).messages
 
 
 class AtLeastOncePublisher:

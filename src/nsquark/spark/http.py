@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
 from nsquark.errors import ConnectionLost
-from nsquark.http.blocking_client import Access, BlockingExchange, reason
-from nsquark.http.client_protocol import NotJson, parse_json
+from nsquark.http.blocking_client import Access, BlockingExchange, BlockingPipeline, reason
+from nsquark.http.client_protocol import BadStatus, NotJson, parse_json
 
 from .errors import BadResponse, RequestRefused, Unreachable
 
-__all__ = ["Access", "Exchange", "Request", "describe", "fetch_json"]
+__all__ = ["Access", "Exchange", "Pipeline", "Request", "describe", "fetch_json"]
 
 
 class Request(NamedTuple):
@@ -115,17 +115,55 @@ class Exchange:
         response = self.response()
         if response.status != 200:
             raise self.refusal(request, response)
-        body = self.read(response)
-        try:
-            return parse_json(self._exchange.base + request.path, body) if body else None
-        except NotJson as error:
-            raise BadResponse(str(error)) from None
+        return _parse_body(self._exchange.base, request, self.read(response))
 
     @_lost_is_unreachable
     def refusal(self, request: Request, response: HTTPResponse) -> RequestRefused:
         """The error that a response other than 200 stands for. Raises Unreachable."""
-        error = self._exchange.bad_status(request.path, response)
-        return RequestRefused(error.url, error.status, error.message, error.details)
+        return _refused(self._exchange.bad_status(request.path, response))
+
+
+class Pipeline:
+    """Requests on one connection that do not wait for the answers to the requests before them.
+
+    A caller that has got an error closes it.
+    """
+
+    @_lost_is_unreachable
+    def __init__(self, base: str, access: Access) -> None:
+        """Raises Unreachable."""
+        self._pipeline = BlockingPipeline(base, access, describe)
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+    @_lost_is_unreachable
+    def send(self, request: Request) -> None:
+        """Raises Unreachable."""
+        self._pipeline.send(request.method, request.target, request.body)
+
+    @_lost_is_unreachable
+    def take_json(self, request: Request) -> Any:
+        """The JSON of the response to `request`, which is the oldest one without a response.
+
+        Raises Unreachable, RequestRefused, or BadResponse.
+        """
+        try:
+            body = self._pipeline.answer(request.path)
+        except BadStatus as error:
+            raise _refused(error) from None
+        return _parse_body(self._pipeline.base, request, body)
+
+
+def _parse_body(base: str, request: Request, body: bytes) -> Any:
+    try:
+        return parse_json(base + request.path, body) if body else None
+    except NotJson as error:
+        raise BadResponse(str(error)) from None
+
+
+def _refused(error: BadStatus) -> RequestRefused:
+    return RequestRefused(error.url, error.status, error.message, error.details)
 
 
 def fetch_json(

@@ -47,7 +47,7 @@ def stage(writer: Application, batch: int, *partitions: Sequence[int]) -> list[S
         attempt = writer.begin_attempt(batch, partition)
         if rows and not attempt.batch_is_known:
             attempt.put("t", 0, mpub_body(b"<row %d>" % row for row in rows), len(rows))
-        staged.append(attempt.part)
+        staged.append(attempt.finish())
     return staged
 
 

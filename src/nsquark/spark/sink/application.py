@@ -95,7 +95,7 @@ class Application:
             for number in range(len(urls)):
                 try:
                     client, state = self._reach(urls[(partition + number) % len(urls)])
-                    return TaskAttempt(client, state, self._app, batch, partition)
+                    return TaskAttempt(client, state, self._app, batch, partition, self._options.window_bytes)
                 except Unreachable as error:
                     problems.append(str(error))
             raise Unreachable("; ".join(problems))

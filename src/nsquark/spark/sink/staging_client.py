@@ -1,7 +1,8 @@
 """The client of one nsqd's staged publishing: tasks put messages, the driver prepares, publishes or aborts.
 
 Every request may be repeated, since puts are numbered and nsqd knows a batch that it has published. So the
-client sends a request again when an answer is lost or nsqd restarts.
+client sends a request again when an answer is lost or nsqd restarts. For the same reason a task sends puts
+without waiting for the answers to earlier ones.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from nsquark.errors import NsquarkError
 
 from ..errors import BadResponse, OptionError, RequestRefused, Unreachable
-from ..http import Access, fetch_json
+from ..http import Access, Pipeline, Request, fetch_json
 
 _T = TypeVar("_T")
 
@@ -90,9 +92,17 @@ class StagingClient:
             self._retries, self._retry_interval, lambda: self._request(path, query, body, method)
         )
 
+    def open_pipeline(self) -> Pipeline:
+        """Raises Unreachable."""
+        return Pipeline(self.url, self._access)
+
     def _request(self, path: str, query: dict[str, object], body: bytes, method: str) -> Any:
+        return self.checked(path, lambda: fetch_json(self.url, self._access, path, query, method, body))
+
+    def checked(self, path: str, ask: Callable[[], Any]) -> dict[str, Any]:
+        """What `ask` returns, which is a response to `path`. Raises what `request` raises."""
         try:
-            document = fetch_json(self.url, self._access, path, query, method, body)
+            document = ask()
         except RequestRefused as error:
             if error.status == 503:  # the disk is full, or nsqd is about to exit: this may pass
                 raise Unreachable(str(error)) from None
@@ -151,9 +161,21 @@ class StagingClient:
 
 
 class TaskAttempt:
-    """One attempt of one task to put its messages. Its name is new, so no two attempts mix their messages."""
+    """One attempt of one task to put its messages. Its name is new, so no two attempts mix their messages.
 
-    def __init__(self, client: StagingClient, state: AppState, app: str, batch: int, partition: int) -> None:
+    Every method raises what `StagingClient.request` raises. `close` it in any case.
+    """
+
+    def __init__(
+        self,
+        client: StagingClient,
+        state: AppState,
+        app: str,
+        batch: int,
+        partition: int,
+        window_bytes: int = 0,
+    ) -> None:
+        """`window_bytes` is how many bytes may be without an answer when `put` returns."""
         self._client = client
         self._node = state.node
         self._app = app
@@ -163,9 +185,13 @@ class TaskAttempt:
         self._seq = 0
         self._messages = 0
         self.batch_is_known = batch <= state.last_batch  # published before: nothing more needs to be put
+        self._window_bytes = window_bytes
+        self._pipeline: Pipeline | None = None
+        self._unanswered: deque[Request] = deque()
+        self._unanswered_bytes = 0
 
     def put(self, topic: str, defer_ms: int, body: bytes, messages: int) -> None:
-        """Put an MPUB body of so many messages. Sets `batch_is_known`."""
+        """Put an MPUB body of so many messages. Answers that have come meanwhile set `batch_is_known`."""
         query: dict[str, object] = {
             "app": self._app,
             "batch": self._batch,
@@ -176,13 +202,50 @@ class TaskAttempt:
         }
         if defer_ms:
             query["defer"] = defer_ms
-        self.batch_is_known = self._client.request("/staged/put", query, body)["known"]
+        request = Request("/staged/put", query, "POST", body)
+        self._unanswered.append(request)
+        self._unanswered_bytes += len(body)
         self._seq += 1
         self._messages += messages
+        try:
+            if self._pipeline is None:
+                self._pipeline = self._client.open_pipeline()
+            self._pipeline.send(request)
+        except Unreachable:
+            self._send_again()
+        self._take_answers(self._window_bytes)
 
-    @property
-    def part(self) -> StagedPart:
-        """What this attempt has put so far."""
+    def _take_answers(self, left_bytes: int) -> None:
+        """Wait until not more than so many bytes are without an answer."""
+        try:
+            while self._unanswered_bytes > left_bytes:
+                assert self._pipeline is not None
+                pipeline, request = self._pipeline, self._unanswered[0]
+                self._answered(self._client.checked(request.path, lambda: pipeline.take_json(request)))  # noqa: B023
+        except Unreachable:
+            self._send_again()
+
+    def _send_again(self) -> None:
+        """Put everything without an answer once more, one after the other. nsqd ignores what it has."""
+        self.close()
+        while self._unanswered:
+            path, query, method, body, _ = self._unanswered[0]
+            self._answered(self._client.request(path, dict(query or {}), body, method))
+
+    def _answered(self, document: dict[str, Any]) -> None:
+        self.batch_is_known = document["known"]
+        self._unanswered_bytes -= len(self._unanswered.popleft().body)
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.close()
+
+    def finish(self) -> StagedPart:
+        """Wait for all answers. Returns what this attempt has put."""
+        self._take_answers(0)
+        self.close()
         return StagedPart(
             app=self._app,
             batch=self._batch,

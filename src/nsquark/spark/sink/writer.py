@@ -82,18 +82,20 @@ class _Writer:
         if not app or number is None:
             raise OptionError("txnAppId", "missing, and Spark does not say which query this is")
         attempt: TaskAttempt | None = None
-        for batch in iterator:
-            if attempt is None:  # a task without rows needs none
-                attempt = self._application(app).begin_attempt(int(number), context.partitionId())
-            if attempt.batch_is_known:
-                continue  # a writer must read all rows that Spark sends
-            for rows in split_by_topic(batch, options.topic, options.default_topic):
-                for defer_ms, same_delay in split_by_delay(rows):
-                    for body, messages in same_delay.pack_mpubs(b"", options.body_bytes):
-                        attempt.put(rows.topic, defer_ms, body, messages)
-        if attempt is None:
-            return StagedPart(app, int(number), context.partitionId(), "", 0)
-        return attempt.part
+        with contextlib.ExitStack() as stack:
+            for batch in iterator:
+                if attempt is None:  # a task without rows needs none
+                    attempt = self._application(app).begin_attempt(int(number), context.partitionId())
+                    stack.callback(attempt.close)
+                if attempt.batch_is_known:
+                    continue  # a writer must read all rows that Spark sends
+                for rows in split_by_topic(batch, options.topic, options.default_topic):
+                    for defer_ms, same_delay in split_by_delay(rows):
+                        for body, messages in same_delay.pack_mpubs(b"", options.body_bytes):
+                            attempt.put(rows.topic, defer_ms, body, messages)
+            if attempt is None:
+                return StagedPart(app, int(number), context.partitionId(), "", 0)
+            return attempt.finish()
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         parts = _parts(messages)
