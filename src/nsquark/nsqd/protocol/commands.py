@@ -218,7 +218,11 @@ class Commands:
             session.auth.check("SUB", topic_name, channel_name)
         if self._broker.draining:
             raise SubFailed("SUB failed nsqd is stopping")
-        channel = self._publishing.open_topic("SUB", topic_name).channel(channel_name)
+        topic = self._publishing.open_topic("SUB", topic_name)
+        is_new = channel_name not in topic.channels
+        channel = topic.channel(channel_name)
+        if is_new and not topic.ephemeral:
+            topic.journaling.flush()  # before the OK, which may leave before the turn ends
         limit = self._broker.options.max_channel_consumers
         if 0 < limit <= len(channel.consumers):
             raise SubFailed(f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
