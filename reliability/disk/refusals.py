@@ -31,7 +31,7 @@ FILES = {
 FLAGS = (
     "--sync-every=1",
     "--sync-timeout=200ms",
-    "--max-bytes-per-file=200000",
+    "--max-bytes-per-file=50000",
     "--mem-queue-size=10",
     "--max-rdy-count=1000000",
 )

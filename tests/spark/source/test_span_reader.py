@@ -128,6 +128,14 @@ def test_an_answer_that_is_none_of_nsqd_is_told(body: bytes) -> None:
         read(address, "0", 5, 7)
 
 
+@pytest.mark.parametrize("at", range(4, len(GOOD), 7))
+def test_a_flipped_bit_is_no_row(at: int) -> None:
+    damaged = GOOD[:at] + bytes([GOOD[at] ^ 4]) + GOOD[at + 1 :]
+    body = answer(5, 2, damaged)
+    with serving(body, len(body)) as address, pytest.raises(BadResponse):
+        read(address, "0", 5, 7)
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     body = answer(5, 2, GOOD)
     with serving(body[:-3], len(body)) as address, pytest.raises(Unreachable, match="broke off"):

@@ -110,7 +110,10 @@ class _SpanReader:
                 exchange.read(response)
                 if stop < self._span.end:
                     exchange.send(self._request(stop))
-            whole, needed, _, last = kernel.scan_batches(self._buffer, 0, filled, False, filled)
+            # nsqd sends files without looking at them, so this is where the CRC of each batch is checked.
+            whole, needed, _, last = kernel.scan_batches(self._buffer, 0, filled, True, filled)
+            if not needed:
+                raise self._bad_response("a batch is damaged")
             if last is None:  # the buffer does not hold one whole batch
                 if not filled < needed <= min(filled + unread, _MAX_BATCH):
                     raise self._bad_response()
