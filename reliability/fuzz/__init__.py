@@ -7,5 +7,6 @@ Python, recovering twice the same as once. `targets/` has one module each.
     python -m reliability.fuzz                     all targets, some minutes, with atheris
     python -m reliability.fuzz commands --minutes 60
     python -m reliability.fuzz --replay            the corpus and seeded mutations of it, without atheris
+    python -m reliability.fuzz.coverage            the lines that the corpus reaches; NSQUARK_PURE=1
     python -m reliability.fuzz.sockets             connections to an nsqd process, mutated on the way
 """

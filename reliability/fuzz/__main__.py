@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -23,8 +22,6 @@ from pathlib import Path
 from .target import CORPUS, NAMES, load
 
 ROOT = Path(__file__).parents[2]
-LARGEST_KEPT = 2048  # bytes of an input in the repository's corpus
-MOST_KEPT = 20_000  # bytes of a target's corpus there
 _PROGRESS = re.compile(r"cov: (\d+) ft: (\d+)")
 _STAT = re.compile(r"stat::number_of_executed_units: (\d+)")
 
@@ -123,31 +120,11 @@ def replay(names: Sequence[str], arguments: Sequence[str]) -> list[Result]:
     return list(results.values())
 
 
-def keep(name: str, work: Path) -> None:
+def keep(names: Sequence[str], work: Path) -> None:
     """Put the smallest inputs that together reach what all inputs reach into the repository's corpus."""
-    merged, kept = work / "merged" / name, CORPUS / name
-    shutil.rmtree(merged, ignore_errors=True)
-    merged.mkdir(parents=True)
-    kept.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "reliability.fuzz.worker", name, "-merge=1", f"-max_len={LARGEST_KEPT}"]
-    subprocess.run(
-        [*command, str(merged), str(kept), str(work / "inputs" / name)],
-        cwd=ROOT,
-        env=environment(pure=True),
-        check=True,
-        capture_output=True,
-    )
-    # Names of a word are inputs that have found something: they stay.
-    total = 0
-    for each in kept.iterdir():
-        if re.fullmatch("[0-9a-f]{40}", each.name):
-            each.unlink()
-    for each in sorted(merged.iterdir(), key=lambda path: path.stat().st_size):
-        total += each.stat().st_size
-        if total > MOST_KEPT:
-            break
-        if not any(each.read_bytes() == other.read_bytes() for other in kept.iterdir()):
-            shutil.copyfile(each, kept / each.name)
+    command = [sys.executable, "-m", "reliability.fuzz.coverage", *names, "--keep"]
+    folder = f"--folder={work / 'inputs'}"
+    subprocess.run([*command, folder], cwd=ROOT, env=environment(pure=True), check=True)
 
 
 def main() -> None:
@@ -189,8 +166,7 @@ def _fuzz_all(names: Sequence[str], given: argparse.Namespace) -> list[Result]:
     for result, again in zip(results, replay(names, [f"--folder={work / 'inputs'}"]), strict=True):
         result.faults += again.faults
     if given.keep:
-        for name in names:
-            keep(name, work)
+        keep(names, work)
     seconds, runs = sum(each.seconds for each in results), sum(each.executions for each in results)
     print(f"{runs} runs in {seconds / 60:.1f} processor minutes, {time.monotonic() - began:.0f} s")
     return results

@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    import atheris  # the extra `fuzz`
+    import atheris  # type: ignore[import-untyped]  # the extra `fuzz`
 
     name = sys.argv[1]
     with atheris.instrument_imports(include=["nsquark"], enable_loader_override=False):

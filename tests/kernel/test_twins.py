@@ -997,6 +997,17 @@ def test_messages_that_are_not_there_are_missed(twin: ModuleType) -> None:
 
 
 @each_twin
+def test_a_batch_that_goes_on_behind_its_last_message_is_refused(twin: ModuleType) -> None:
+    """The last one, too: its last message may have lost its end."""
+    data = bytearray(log_of([b"one", b"cut off"], 1))
+    shortened = data.rindex((30 + len(b"cut off")).to_bytes(4, "big") + (2).to_bytes(4, "big"))
+    data[shortened + 3] -= len(b" off")
+    assert twin.decode_batches(data, 10, 1, True, True, True)[1] == b"one"
+    with pytest.raises(ValueError, match="no message at"):
+        twin.decode_batches(data, 10, 2, True, True, True)
+
+
+@each_twin
 def test_columns_of_numbers(twin: ModuleType) -> None:
     assert struct.unpack("<3q", twin.count_column(2**40, 3)) == (2**40, 2**40 + 1, 2**40 + 2)
     assert struct.unpack("<3i", twin.stride_column(16, 2)) == (0, 16, 32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nsquark.diskqueue import QueueReader, Unreadable, find_queues
+from nsquark.diskqueue import Place, QueuedMessage, QueueReader, Unreadable, find_queues
 from reliability.fuzz.target import Target, Wrong, folder, require_same
 from tests.diskqueue.queues import record
 
@@ -16,16 +16,20 @@ SEPARATOR = b"||"
 MOST_RESUMED = 8
 
 
-def _read(path: Path, limit: int, place: object = None) -> tuple[list[object], list[object]]:
+Found = list[tuple[Place, QueuedMessage]]
+Told = list[tuple[str, Unreadable]]
+
+
+def _read(path: Path, limit: int, place: Place | None = None) -> tuple[Found, Told]:
     """Every message with its place, and what did not read."""
     (files,) = find_queues(path)
-    told: list[object] = []
+    told: Told = []
 
     def tell(file: Path, each: Unreadable) -> None:
         told.append((file.name, each))
 
-    reader = QueueReader(files, limit, tell, place)  # type: ignore[arg-type]  # a place of an earlier reader
-    found: list[object] = []
+    reader = QueueReader(files, limit, tell, place)
+    found: Found = []
     while reader.head is not None:
         found.append((reader.place, reader.head))
         if reader.bytes_left < 0:
@@ -46,10 +50,10 @@ def run(data: bytes) -> object:
             raise Wrong(f"{files.unread_bytes()} bytes unread, {files.missing()} files missing")
         found, told = _read(path, 1000)
         require_same("read again", (found, told), _read(path, 1000))
-        for index, (place, _) in enumerate(found[:MOST_RESUMED]):  # type: ignore[misc]
+        for index, (place, _) in enumerate(found[:MOST_RESUMED]):
             require_same(f"read on from {place}", found[index:], _read(path, 1000, place)[0])
-        total = sum(len(message.body) + 30 for _, message in found)  # type: ignore[misc]
-        lost = sum(each.length for _, each in told)  # type: ignore[misc]
+        total = sum(len(message.body) + 30 for _, message in found)
+        lost = sum(each.length for _, each in told)
         if total + lost > sum(map(len, contents)):
             raise Wrong(f"{total} bytes of messages and {lost} that do not read, in fewer bytes")
         if total + lost < files.unread_bytes():

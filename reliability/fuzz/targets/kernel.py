@@ -74,7 +74,7 @@ def _written(module: Any, data: bytes, position: int) -> list[object]:
     batches = writer.take()
     reader = module.BatchReader()
     reader.data = batches
-    taken = []
+    taken: list[object] = []
     for want, most in ((1, 1), (2, 50), (1000, 1 << 20)):
         frames = bytes(reader.gather(want, most))
         taken.append((frames, reader.count, reader.at, reader.remaining))

@@ -41,7 +41,8 @@ def _converse(pieces: list[bytes]) -> tuple[object, ...]:
 
 
 def _answers(pieces: list[bytes]) -> tuple[object, ...]:
-    parser, heard = AnswerParser(300), []
+    parser = AnswerParser(300)
+    heard: list[bytes] = []
     try:
         for piece in pieces:
             heard += parser.feed(piece)

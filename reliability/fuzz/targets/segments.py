@@ -22,7 +22,8 @@ _WINDOWS = (100, 500, 1 << 20)
 
 def _contents(log: TopicLog) -> dict[int, bytes]:
     """The frame of every position, as a channel reads them; damage that it meets is left out."""
-    cursor, found = Cursor(log, log.first, whatever_due=True), {}
+    cursor = Cursor(log, log.first, whatever_due=True)
+    found: dict[int, bytes] = {}
     while True:
         try:
             run = cursor.read(EVERYTHING, EVERYTHING)

@@ -953,6 +953,8 @@ def decode_batches(data, uint64_t first, Py_ssize_t count, bint bodies, bint tim
                 number += 1
         if number < count:
             raise ValueError(f"no message at {bad}")
+        if remaining == 0 and at != stop:  # nor behind the last message of a batch
+            raise ValueError(f"no message at {at}")
         if bodies:
             offsets[count] = <int32_t> total
             PyByteArray_Resize(body_column, <Py_ssize_t> total)

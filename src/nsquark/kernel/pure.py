@@ -702,6 +702,8 @@ def decode_batches(
         if ids:
             names += name
         number += 1
+    if remaining == 0 and at != stop:  # nor behind the last message of a batch
+        raise ValueError(f"no message at {at}")
     if bodies:
         offsets += _COLUMN_OFFSETS.pack(total)
     return bytes(offsets), b"".join(pieces), bytes(stamps), bytes(names)
