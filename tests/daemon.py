@@ -70,6 +70,21 @@ class Daemon:
 
     def start(self, *flags: str) -> Self:
         """Start it, with `flags` for this time only, and wait until it listens."""
+        again = self.http_address != "127.0.0.1:0"
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._start(flags)
+            except AssertionError:
+                # While it was down, a connection of another test may have got its port. It soon gives it back.
+                taken = any("address already in use" in line for line in self.lines)
+                if not (again and taken) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return self
+
+    def _start(self, flags: tuple[str, ...]) -> None:
         self.lines = []
         self._silent = False
         self.process = self.spawn(self.command(*flags))
@@ -81,7 +96,6 @@ class Daemon:
                 self.tcp_address = address
             else:
                 self.http_address = address
-        return self
 
     def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start the process. Its stderr is a pipe."""
