@@ -21,7 +21,7 @@ ENOUGH = (
 )
 
 CAUGHT_BY = {
-    "answer-before-write": {f.LOST, f.STRANGE},  # what is staged counts on the write, and may notice first
+    "answer-before-write": {f.LOST, f.STRANGE},  # any unexpected answer counts, too
     "forget-journal-records": {f.CAME_BACK},
     "reuse-ids": {f.TWO_MEANINGS},
     "deliver-early": {f.EARLY},
