@@ -76,7 +76,7 @@ class Daemon:
             try:
                 self._start(flags)
             except AssertionError:
-                # While it was down, a connection of another test may have got its port. It soon gives it back.
+                # While it was down, another test's connection may have got its port. It soon gives it back.
                 taken = any("address already in use" in line for line in self.lines)
                 if not (again and taken) or time.monotonic() > deadline:
                     raise
