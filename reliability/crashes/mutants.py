@@ -76,7 +76,8 @@ def publish_batches_twice() -> None:
     async def run_twice(self: Publication) -> None:
         await run(self)
         for name, share in self.intent.shares.items():
-            share.first_id, share.stored = self._topics[name].log.reserve_ids(share.count), 0
+            share.first_id = self._topics[name].log.reserve_ids(share.count)
+            share.stored = type(share.stored)()
         await run(self)
 
     Publication.run = run_twice  # type: ignore[method-assign]

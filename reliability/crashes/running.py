@@ -47,7 +47,9 @@ async def run(
 
     `command` starts nsqd. Without it, nsqd or a `mutant` of it is forked.
     """
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of writes to connections that are gone
+    asyncios = logging.getLogger("asyncio")
+    level = asyncios.level
+    asyncios.setLevel(logging.ERROR)  # it warns of writes to connections that are gone
     result = Result()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="nsquark-crashes-"))
@@ -71,6 +73,7 @@ async def run(
                     progress(result)
                 seed += 1
     finally:
+        asyncios.setLevel(level)
         if result.folder is None:
             shutil.rmtree(folder)
     return result

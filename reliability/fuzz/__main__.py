@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from .target import CORPUS, NAMES, load
+from .target import CORPUS, NAMES, load, silence
 
 ROOT = Path(__file__).parents[2]
 _PROGRESS = re.compile(r"cov: (\d+) ft: (\d+)")
@@ -173,4 +173,5 @@ def _fuzz_all(names: Sequence[str], given: argparse.Namespace) -> list[Result]:
 
 
 if __name__ == "__main__":
+    silence()
     main()

@@ -22,7 +22,7 @@ from typing import Any
 from nsquark import kernel
 
 from .replay import inputs_of
-from .target import CORPUS, NAMES, Target, load
+from .target import CORPUS, NAMES, Target, load, silence
 
 LARGEST_KEPT = 2048  # bytes of an input in the repository's corpus
 MOST_KEPT = 20_000  # bytes of a target's corpus there
@@ -122,4 +122,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    silence()
     main()

@@ -19,7 +19,7 @@ from pathlib import Path
 from nsquark import kernel
 
 from .mutator import mutations
-from .target import NAMES, Target, corpus_of, digest, load
+from .target import NAMES, Target, corpus_of, digest, load, silence
 
 HANGS = 60.0  # seconds for one input, on a machine that has something else to do
 SLOW = 10.0  # processor seconds for one input of a few kilobytes
@@ -78,4 +78,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    silence()
     main()

@@ -62,10 +62,14 @@ NAMES = (
 
 def load(name: str) -> Target:
     """The target of this name. Raises ImportError where a library is missing that it needs."""
-    logger = logging.getLogger("nsquark")  # what is wrong with each input need not be told
+    return cast(Target, importlib.import_module(f"reliability.fuzz.targets.{name}").TARGET)
+
+
+def silence() -> None:
+    """For a process that does nothing but fuzz: what is wrong with each input need not be told."""
+    logger = logging.getLogger("nsquark")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    return cast(Target, importlib.import_module(f"reliability.fuzz.targets.{name}").TARGET)
 
 
 def corpus_of(name: str) -> list[bytes]:

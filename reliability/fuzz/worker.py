@@ -16,8 +16,9 @@ def main() -> None:
     name = sys.argv[1]
     with atheris.instrument_imports(include=["nsquark"], enable_loader_override=False):
         from nsquark import kernel
-        from reliability.fuzz.target import load
+        from reliability.fuzz.target import load, silence
 
+        silence()
         target = load(name)
         for seed in target.seeds():  # what is imported late is instrumented, too
             target.run(seed)

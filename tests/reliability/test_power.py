@@ -12,6 +12,7 @@ from reliability.power.cuts import Plan, run
 from reliability.power.disk import Disk, Luck, NoLuck
 from reliability.power.trace import Call
 from reliability.shim import NoCompiler, compiled
+from tests.reliability.alone import alone
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,7 +26,7 @@ def shim() -> None:
 @pytest.mark.parametrize("sync_every", [1, 2500])
 def test_nothing_is_lost_that_was_promised(tmp_path: Path, sync_every: int) -> None:
     plan = Plan(8, seed=sync_every, sync_every=sync_every, seconds=1.0)
-    outcome = run(plan, tmp_path)
+    outcome = alone(run, plan, tmp_path)
     assert (outcome.cuts, outcome.faults) == (8, [])
     assert outcome.answered > 10
     assert outcome.kinds["fsync"] > 10
@@ -33,7 +34,7 @@ def test_nothing_is_lost_that_was_promised(tmp_path: Path, sync_every: int) -> N
 
 @pytest.mark.parametrize("mutant", ["no-folder-sync", "answer-first", "write-in-place"])
 def test_an_nsqd_that_is_careless_is_caught(tmp_path: Path, mutant: str) -> None:
-    outcome = run(Plan(200, seconds=0.7, mutant=mutant, until_fault=True), tmp_path)
+    outcome = alone(run, Plan(200, seconds=0.7, mutant=mutant, until_fault=True), tmp_path)
     assert outcome.faults
 
 

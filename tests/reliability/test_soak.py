@@ -14,11 +14,9 @@ TIMES = [float(second) for second in range(100)]
 
 
 async def test_five_seconds_with_a_restart_lose_nothing() -> None:
-    outcome, samples = await soak(
-        # The times of a few seconds say nothing.
-        Plan(5.0, rate=100, restarts=1, sample_every=0.25, latency_growth=1e9, processor_growth=1e9)
-    )
-    assert outcome.faults == [], outcome.lines()
+    outcome, samples = await soak(Plan(5.0, rate=100, restarts=1, sample_every=0.25))
+    # Whether anything grows, a few seconds do not tell.
+    assert not [fault for fault in outcome.faults if " grows: " not in fault], outcome.lines()
     assert len(samples.restarts) == 1
     assert len(samples.times) > 3
     drawn = ElementTree.fromstring(draw(outcome, samples))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.nsqd.protocol.commands import HANDLERS, Commands
 from tests.nsqd.api import running
 
 
@@ -15,17 +16,15 @@ async def test_a_crash_right_behind_the_answer_to_sub_does_not_take_the_channel(
 ) -> None:
     data, killed = tmp_path / "data", tmp_path / "killed"
     data.mkdir()
+    exec_sub = HANDLERS[b"SUB"]
+
+    def then_crash(commands: Commands, params: list[bytes]) -> None:
+        """What a crash would leave here: the command is done, and the turn is not over."""
+        exec_sub(commands, params)
+        shutil.copytree(data, killed)
+
+    monkeypatch.setitem(HANDLERS, b"SUB", then_crash)
     async with running(data) as api:
-        turn = api.broker.turn
-        real = turn.run
-
-        def run() -> None:
-            """What a crash would leave here: the commands are done, and the turn is not over."""
-            if "t" in api.broker.topics and not killed.exists():
-                shutil.copytree(data, killed)
-            real()
-
-        monkeypatch.setattr(turn, "run", run)
         client = await api.client()
         await client.sub("t", "c")
         assert killed.exists()

@@ -51,8 +51,10 @@ def test_a_live_query_goes_back_and_says_so(
     broker.publish("t", numbered(5, 100))
     values, offset = run(query, offset)
     assert values == numbered(65, 40)
-    (record,) = [each for each in caplog.records if "moved" in each.message]
-    assert "topic t, channel q: an operator has moved it from 100 to 40; the query goes" in record.message
+    (record,) = [each for each in caplog.records if "moved" in each.getMessage()]
+    assert (
+        "topic t, channel q: an operator has moved it from 100 to 40; the query goes" in record.getMessage()
+    )
     assert record.levelno == logging.WARNING
     assert broker.depth("t", "q") == 0
     broker.publish("t", numbered(1, 105))
@@ -186,7 +188,7 @@ def test_another_channel_with_the_same_checkpoint(
     query = Query(broker, channel="new")
     values, offset = run(query, offset, 4)
     assert values == numbered(10, 100)
-    told = [each.message for each in caplog.records if "option 'channel'" in each.message]
+    told = [each.getMessage() for each in caplog.records if "option 'channel'" in each.getMessage()]
     assert told == [
         "option 'channel': the checkpoint is of channel 'q', and the query goes on with channel 'new'; "
         "the nsqds keep their logs for channel 'q' until it is deleted or read by another query"
@@ -195,7 +197,7 @@ def test_another_channel_with_the_same_checkpoint(
     query.stop()
     caplog.clear()
     run(Query(broker, channel="new"), offset)
-    assert not [each for each in caplog.records if "option 'channel'" in each.message]
+    assert not [each for each in caplog.records if "option 'channel'" in each.getMessage()]
 
 
 def test_a_checkpoint_from_before_moves_were_counted_goes_on(broker: Broker) -> None:
@@ -223,7 +225,9 @@ def test_earliest_warns_if_the_beginning_is_gone(tmp_path: Path, caplog: pytest.
         assert place(query.reader.initialOffset()) == first
         query.stop()
         (record,) = caplog.records
-        assert f"'earliest' is position {first}; the messages [0, {first}) are no longer" in record.message
+        assert (
+            f"'earliest' is position {first}; the messages [0, {first}) are no longer" in record.getMessage()
+        )
         caplog.clear()
         where = {"nsqd.http.addresses": broker.http_address, "subscribe": "t"}
         for starting, warnings in (("earliest", 1), (f'{{"t": {{"{broker.tcp_address}": {first}}}}}', 0)):
