@@ -41,9 +41,9 @@ def test_the_network_between_hosts_can_be_cut() -> None:
         def listen() -> socket.socket:
             return socket.create_server((there.address, 0))
 
-        def connect() -> str:
+        def connect(timeout: float = 20.0) -> str:
             try:
-                with socket.create_connection(server.getsockname(), timeout=0.5):
+                with socket.create_connection(server.getsockname(), timeout=timeout):
                     return "connected"
             except TimeoutError:
                 return "nothing"
@@ -51,7 +51,7 @@ def test_the_network_between_hosts_can_be_cut() -> None:
         with there.within(listen) as server:
             assert here.within(connect) == "connected"
             network.isolate("there")
-            assert here.within(connect) == "nothing"
+            assert here.within(lambda: connect(0.5)) == "nothing"
             network.isolate("there", False)
             assert here.within(connect) == "connected"
 
