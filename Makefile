@@ -11,7 +11,7 @@ PXD    := $(shell find src/nsquark -name '*.pxd')
 KERNEL := $(shell find src/nsquark -name '*.pyx' -o -name '*.h') $(PXD) $(wildcard $(PXD:.pxd=.py))
 SOURCES := $(shell find src -name '*.py')
 # What runs compiled or uncompiled is tested both ways: the twins of the kernel, and the modules that are compiled from their .py.
-PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/nsqd/core \
+PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/http tests/nsqd/core \
 	tests/compat/test_conformance.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -24,7 +24,7 @@ APT   := DEBIAN_FRONTEND=noninteractive apt-get -qq -y install
 JAVA  := { test -x "$$JAVA_HOME/bin/java" || command -v java; } >/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run spark test lint format docs bench crash power fuzz soak lock clean
+.PHONY: help setup run spark test lint format docs bench crash chaos power fuzz soak lock clean
 
 help:
 	@echo 'make run      nsqlookupd, nsqd and nsqadmin on this machine, data in ./data, and a stream that Spark archives;'
@@ -36,6 +36,7 @@ help:
 	@echo 'make docs     the documentation site in build/site; any warning fails it'
 	@echo 'make bench    bench/daemon/compare.py (its flags: ARGS="...")'
 	@echo 'make crash    nsqd killed under load, 500 times (others: ROUNDS=3000), and every message accounted for'
+	@echo 'make chaos    a replica group that loses its primary under load (FAILOVERS=100; ARGS="--members 3 --ack synced")'
 	@echo 'make power    power cuts of a recorded nsqd (CUTS=1000)'
 	@echo 'make fuzz     hostile bytes, for some minutes (MINUTES=120)'
 	@echo 'make soak     steady load with restarts, for half an hour (MINUTES=30)'
@@ -125,7 +126,7 @@ run: $(VENV)/.package $(VENV)/.kernel $(VENV)/.bytecode
 		--spark-setup='$(SPARK_SETUP)' $(ARGS)
 
 # All of it runs even if some of it fails; the whole suite comes last, so that its verdict is the last line.
-test: setup $(VENV)/.chromium
+test: setup $(VENV)/.chromium $(VENV)/.etcd
 	@failed=; \
 	$(MAKE) --no-print-directory $(VENV)/spark-classes.jsa & \
 	$(MAKE) --no-print-directory lint || failed=1; \
@@ -158,6 +159,17 @@ bench: setup
 
 crash: setup
 	NSQUARK_CRASH_ROUNDS=$(or $(ROUNDS),500) $(BIN)/pytest tests/crash -q --timeout=0
+
+# Replica groups are tried with a real one.
+$(VENV)/.etcd: $(VENV)/.created
+	@command -v etcd >/dev/null || \
+		{ test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
+		  $(APT) etcd-server >/dev/null; } || \
+		echo 'There is no etcd, and so no test of replica groups: apt-get install etcd-server' >&2
+	@if command -v etcd >/dev/null; then touch $@; fi
+
+chaos: setup $(VENV)/.etcd
+	$(BIN)/python -m reliability.chaos --failovers $(or $(FAILOVERS),100) $(ARGS)
 
 power: setup
 	$(BIN)/python -m reliability.power --cuts $(or $(CUTS),1000)

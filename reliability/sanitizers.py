@@ -26,6 +26,7 @@ TESTS = (
     "tests/kernel",
     "tests/log",
     "tests/wire",
+    "tests/http",
     "tests/nsqd/core",
     "tests/nsqd/protocol",
     "tests/compat/test_conformance.py",

@@ -36,23 +36,26 @@ ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 
 NSQD_ROOMS = {
     f"nsqd.{room}"
-    for room in ("core", "protocol", "http", "storage", "staged", "importing", "cluster", "stats")
+    for room in ("core", "protocol", "http", "storage", "staged", "importing", "cluster", "stats", "replica")
 }
-BELOW_NSQD = {"durable", "wire", "log", "http", "kernel", "net", "names", "gotext", "errors", "version"}
+BELOW_NSQD = {"changes", "durable", "wire", "log", "http", "kernel", "net", "names", "gotext", "errors"} | {
+    "version"
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"version", "client", "sync"},
     "version": set(),
     "errors": set(),
     "gotext": set(),
     "names": {"errors"},
-    "durable": set(),
+    "changes": set(),
+    "durable": {"changes"},
     "cli": {"gotext", "errors", "version"},
     "kernel": {"errors"},
     "wire": {"kernel", "names", "errors"},
-    "log": {"kernel", "durable", "errors"},
+    "log": {"changes", "kernel", "durable", "errors"},
     "diskqueue": {"durable", "names", "errors"},
     "net": {"wire", "kernel", "cli", "gotext", "errors"},
-    "http": {"net", "gotext", "errors", "version"},
+    "http": {"kernel", "net", "gotext", "errors", "version"},
     "debug": {"http", "gotext", "errors"},
     "otel": {"client", "version"},
     # The edge of nsqd, which puts its rooms together.
@@ -91,6 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.storage",
     },
     "nsqd.storage": {
+        "changes",
         "diskqueue",
         "durable",
         "cli",
@@ -105,6 +109,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.staged",
     },
     "nsqd.staged": {
+        "changes",
         "durable",
         "names",
         "log",
@@ -115,6 +120,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.core",
         "nsqd.storage",
     },
+    "nsqd.replica": BELOW_NSQD | {"nsqd", "nsqd.core", "nsqd.stats", "nsqd.storage", "nsqd.protocol", "cli"},
     "nsqd.cluster": {
         "wire",
         "http",
@@ -126,6 +132,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.core",
         "nsqd.protocol",
     },
+    # The automaton of a replica group and its etcd: no log, no broker.
     "nsqd.protocol": BELOW_NSQD - {"log"} | {"nsqd", "nsqd.core", "nsqd.cluster"},
     "nsqd.http": BELOW_NSQD
     | {"cli", "debug", "nsqd", "nsqd.core", "nsqd.protocol", "nsqd.staged", "nsqd.stats", "nsqd.storage"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ import nsquark
 from nsquark import Config, sync
 from nsquark.errors import ConnectFailed, PublishTimeout, UsageError
 from tests.daemon import Nsqd
+from tests.replica_group import needs_etcd, replica_group
 
 
 def test_a_script(nsqd: Nsqd) -> None:
@@ -37,6 +40,19 @@ def test_a_script(nsqd: Nsqd) -> None:
                 break
         assert consumer.stats().received == 4
     assert got == [b"one", b"two", b"three", b"four"]
+
+
+@needs_etcd
+def test_a_producer_follows_the_primary_of_a_replica_group(tmp_path: Path) -> None:
+    with replica_group(tmp_path) as group:
+        a, b = group.pair()
+        with sync.Producer(group.tcp_addresses, mode="group", repeat_unknown=True) as producer:
+            producer.publish("t", b"1", timeout=60.0)
+            a.kill()
+            producer.publish("t", b"2", timeout=60.0)
+            producer.publish_nowait("t", b"3", timeout=60.0).result()
+        stored = json.loads(b.ask("GET", "/topic/peek?topic=t&from=0")[1])["messages"]
+        assert [each["body"] for each in stored] == ["1", "2", "3"]
 
 
 def test_what_was_fetched_and_not_used_goes_back(nsqd: Nsqd) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 def answer_before_write() -> None:
-    """Publishers get their OK at once. The log is written a little later."""
+    """Publishers get their OK at once. The log is written later: about always, a crash comes before."""
     from nsquark.nsqd.core.answers import settle_all
     from nsquark.nsqd.core.topic import Topic
 
@@ -21,7 +21,7 @@ def answer_before_write() -> None:
     def answer(self: Topic) -> None:
         if self.log.writer.count and not self.exiting:
             settle_all(self.pending.take_receipts())
-            self._services.loop.call_later(0.05, commit, self)
+            self._services.loop.call_later(0.5, commit, self)
 
     Topic.commit = answer  # type: ignore[method-assign]
 

@@ -23,6 +23,8 @@ from .load import Life
 from .record import BACKLOG, CHANNELS, LATE, LONG_TIMEOUT, SHORT_TIMEOUT, Memory, Record, asked_timeout
 
 LONGEST_START = 0.08  # seconds until nsqd listens, about
+EVENTS = (0, 5, 30, 100)  # in a round, at the least
+LONGEST_ROUND = 20.0  # seconds in which they must have come
 LONG_ROUND = 1.2  # seconds, now and then: once a second nsqd looks what it may delete
 
 
@@ -119,15 +121,27 @@ class Series:
         seconds = (
             LONG_ROUND if rng.random() < 0.02 else rng.uniform(0.3, 1.7) * self._settings.seconds_per_round
         )
-        await self._live(
-            life, life.work(), seconds, signal.SIGTERM if rng.random() < 0.07 else signal.SIGKILL
-        )
+        end = signal.SIGTERM if rng.random() < 0.07 else signal.SIGKILL
+        await self._live(life, life.work(), seconds, end, rng.choice(EVENTS))
 
     async def _live(
-        self, life: Life, work: list[Coroutine[Any, Any, None]], seconds: float, end: signal.Signals
+        self,
+        life: Life,
+        work: list[Coroutine[Any, Any, None]],
+        seconds: float,
+        end: signal.Signals,
+        events: int = 0,
     ) -> None:
+        """Have the work done for so long, and until so many events are in the record; then end nsqd."""
+        before = len(self.record.events)
         tasks = [asyncio.create_task(each) for each in work]
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        _, busy = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        # A busy machine may have done nothing in that time.
+        deadline = time.monotonic() + LONGEST_ROUND
+        while busy and len(self.record.events) - before < events and time.monotonic() < deadline:
+            done, busy = await asyncio.wait(busy, timeout=0.005, return_when=asyncio.FIRST_EXCEPTION)
+            if any(task.exception() for task in done):
+                break
         life.over = True
         status = await self._end(end)
         await asyncio.gather(*tasks)

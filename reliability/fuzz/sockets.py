@@ -232,7 +232,7 @@ async def untouched(nsqd: Nsqd, found: Findings, over: asyncio.Event) -> None:
     """A client that publishes, consumes and finishes one message after the other. Raises Wrong."""
     client = await daemon.Client.connect(nsqd.tcp_address)
     await client.sub("untouched", "ch", 1)
-    while not over.is_set():
+    while not found.rounds or not over.is_set():
         began = time.monotonic()
         body = b"%d" % found.rounds
         async with asyncio.timeout(PATIENCE):
@@ -249,7 +249,7 @@ async def untouched(nsqd: Nsqd, found: Findings, over: asyncio.Event) -> None:
 
 async def pings(nsqd: Nsqd, found: Findings, over: asyncio.Event) -> None:
     """Ask /ping again and again. Raises Wrong."""
-    while not over.is_set():
+    while not found.pings or not over.is_set():
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection("127.0.0.1", nsqd.http_port)
             writer.write(b"GET /ping HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")

@@ -57,6 +57,9 @@ NAMES = (
     "diskqueues",
     "options",
     "columns",
+    "replica_stream",
+    "etcd_answers",
+    "tls_records",
 )
 
 

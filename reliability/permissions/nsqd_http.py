@@ -45,7 +45,8 @@ _LOG_READ = [
     Try(f"topic={TOPIC}&from=0"),
     Try(f"topic={TOPIC}&from=0&through={CHANNEL}", shown="through"),
 ]
-_APP = "app=NEW&batch=1"
+_APP = "app=nightly&batch=NEW"
+_STAGE = f"/staged/put?app=nightly&batch={1 << 40}&partition=0&attempt=a&seq=0&topic={TOPIC}"
 _VERBS = ("create", "delete", "empty", "pause", "unpause")
 
 # What to ask of each route. A route that is not here cannot be tried, and that is an error.
@@ -112,7 +113,8 @@ async def table(world: World) -> Table:
         "nsqd, HTTP and HTTPS",
         "Secrets are sent as `Authorization: Bearer`, to an nsqd with `--auth-http-address` and "
         f"`--http-auth`. The secret for `publish` has that permission on the topic `{TOPIC}`, the secret "
-        f"for `subscribe` on its channel `{CHANNEL}`. `through` is `through={CHANNEL}` in the query.",
+        f"for `subscribe` on its channel `{CHANNEL}`. `through` is `through={CHANNEL}` in the query. The "
+        "application that stages batches has staged for this topic.",
         [who.column for who in world.clients],
     )
     for method, path in sorted(listed, key=_order):
@@ -159,6 +161,7 @@ async def _prepared(world: World, who: Who) -> str:
         superuser = world.superuser(who.nsqd)
         await superuser.ask("POST", f"/topic/create?topic={TOPIC}")
         await superuser.ask("POST", f"/channel/create?{_HERE}")
+        await superuser.ask("POST", _STAGE, _MPUB)  # the application is one that publishes to this topic
         state = await _state(world, who)
     return state
 

@@ -154,13 +154,14 @@ class Superuser:
         self._who = who
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, method: str, path: str) -> bytes:
+    async def ask(self, method: str, path: str, sent: bytes = b"") -> bytes:
         """The body of the answer, which must be 200."""
         who = self._who
         if self._streams is None:
             self._streams = await _open(who.nsqd, who.tls)
         reader, writer = self._streams
-        writer.write(_head(method, path, _authorization(who)).encode() + b"Content-Length: 0\r\n\r\n")
+        head = _head(method, path, _authorization(who))
+        writer.write(f"{head}Content-Length: {len(sent)}\r\n\r\n".encode() + sent)
         async with asyncio.timeout(PATIENCE):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             size = next(line for line in head.lower().split("\r\n") if line.startswith("content-length:"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from nsquark import changes
+
 
 def replace_file(path: Path, data: bytes, temporary: Path, mode: int = 0o666) -> None:
     """Write a file beside `path`, sync it, and rename it to `path`; returns when the disk holds it.
@@ -22,6 +24,7 @@ def replace_file(path: Path, data: bytes, temporary: Path, mode: int = 0o666) ->
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    changes.tell_put(path, data)
     sync_path(path.parent)
 
 

@@ -61,6 +61,11 @@ class BadProtocol(ProtocolError):
         return self.code.encode()
 
 
+# How the reason of E_PUB_FAILED, E_MPUB_FAILED and E_DPUB_FAILED begins when a member of a replica group
+# takes no publishes for now. Nothing is stored of what the connection has published behind the refused one.
+GROUP_REFUSES = "replica group: "
+
+
 class PubFailed(ProtocolError):
     code = "E_PUB_FAILED"
 

@@ -146,14 +146,14 @@ class Producer(client.Producer):
         with self._publishing(topic, bodies) as carrying:
             await super().publish_many(topic, carrying, **options)
 
-    def publish_nowait(self, topic: str, body: Body) -> asyncio.Future[None]:
+    def publish_nowait(self, topic: str, body: Body, **options: Any) -> asyncio.Future[None]:
         """The span ends when the message is on its way, not when nsqd has stored it."""
         with self._publishing(topic, [body]) as bodies:
-            return super().publish_nowait(topic, bodies[0])
+            return super().publish_nowait(topic, bodies[0], **options)
 
-    def publish_many_nowait(self, topic: str, bodies: Sequence[Body]) -> asyncio.Future[None]:
+    def publish_many_nowait(self, topic: str, bodies: Sequence[Body], **options: Any) -> asyncio.Future[None]:
         with self._publishing(topic, bodies) as carrying:
-            return super().publish_many_nowait(topic, carrying)
+            return super().publish_many_nowait(topic, carrying, **options)
 
 
 # ---- handling

@@ -98,16 +98,26 @@ class Producer(_ProcessBound):
 
     def __init__(
         self,
-        nsqd: Addresses,
+        nsqd: Addresses = (),
         *,
         mode: Mode = "hostpool",
+        group: str | None = None,
+        lookupd: Addresses = (),
+        repeat_unknown: bool = False,
         config: Config = DEFAULT_CONFIG,
         max_pending: int = 10_000,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         super().__init__()
         self._producer = client.Producer(
-            nsqd, mode=mode, config=config, max_pending=max_pending, on_event=on_event
+            nsqd,
+            mode=mode,
+            group=group,
+            lookupd=lookupd,
+            repeat_unknown=repeat_unknown,
+            config=config,
+            max_pending=max_pending,
+            on_event=on_event,
         )
 
     def publish(
@@ -132,9 +142,9 @@ class Producer(_ProcessBound):
     ) -> None:
         self._call(self._producer.publish_many(topic, bodies, timeout=timeout, retries=retries, split=split))
 
-    def publish_nowait(self, topic: str, body: Body) -> Future[None]:
+    def publish_nowait(self, topic: str, body: Body, *, timeout: float = 10.0) -> Future[None]:
         """Publish without waiting. The future (of concurrent.futures) is done when nsqd has stored it."""
-        return _loop.submit(self._producer.publish(topic, body))
+        return _loop.submit(self._producer.publish(topic, body, timeout=timeout))
 
     def ping(self, timeout: float = 10.0) -> None:
         self._call(self._producer.ping(timeout))

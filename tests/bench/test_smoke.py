@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -87,11 +90,55 @@ def test_the_benchmark_of_reading_the_log_runs(tmp_path: Path) -> None:
     assert json.loads(result.read_text())["messages_per_s"] > 0
 
 
-def test_the_daemon_benchmark_runs(tmp_path: Path) -> None:
+SUBJECTS = {
+    "^(mpub|spill-mpub|pipelined|one-by-one.*|http-.*)$": "MPUB of 200",
+    "^(at-once|.*-K?M?B|fan-out.*|many-topics)$": "bodies of 1 KB",
+    "^(deferred|requeued|timed-out|tls-mpub|snappy-mpub|deflate-mpub)$": "requeued 4 times",
+    "^(p50-.*|cold|start-.*|idle|topic|queued|in-flight)$": "p99.9",
+}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_the_daemon_benchmark_runs(subject: str, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    output = run("daemon/compare.py", "--json", str(result))
-    assert "MPUB of 200" in output
-    assert json.loads(result.read_text())
+    assert SUBJECTS[subject] in run("daemon/compare.py", "--only", subject, "--json", str(result))
+    measures = json.loads(result.read_text())["measures"]
+    assert all(measure["rounds"]["ours"] for measure in measures)
+
+
+def test_no_workload_of_the_daemon_benchmark_is_left_out_above() -> None:
+    listed = subprocess.run(
+        [sys.executable, str(BENCH / "daemon/compare.py"), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "10000"},
+    ).stdout
+    names = listed.partition("Measures: ")[2].strip().split(", ")
+    # A workload is chosen by any of its measures: these come with another one of theirs.
+    companions = re.compile(r".*-cpu|(spill-|tls-|snappy-|deflate-)?sub|p99.*|warm|connection|channel")
+    for name in names:
+        assert companions.fullmatch(name) or any(re.search(subject, name) for subject in SUBJECTS), name
+
+
+def test_the_daemon_benchmark_runs_beside_other_queues(tmp_path: Path) -> None:
+    """Those that are installed; where none is, it runs without them."""
+    result = tmp_path / "result.json"
+    page = tmp_path / "page.md"
+    only = "^(mpub|pipelined|one-by-one)$"
+    run("daemon/compare.py", "--peers", "--only", only, "--json", str(result), "--markdown", str(page))
+    assert "| `mpub` | MPUB of 200" in page.read_text()
+    written = json.loads(result.read_text())
+    for measure in written["measures"]:
+        for peer in written["peers"]:
+            assert measure["rounds"][peer]
+
+
+def test_the_sweep_draws_its_plots(tmp_path: Path) -> None:
+    assert "7 plots" in run("daemon/sweep.py", "--out", str(tmp_path))
+    for plot in tmp_path.glob("*.svg"):
+        assert ElementTree.parse(plot).getroot().tag.endswith("svg")
+    assert json.loads((tmp_path / "sweep.json").read_text())["size"]["ours"]
 
 
 def test_the_benchmark_of_stalls_runs(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.daemon import PATIENCE, Client, Message, Nsqd
 
+DELAY_MS = 3000
 BOTH = pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 
 
@@ -23,16 +24,17 @@ async def test_what_was_in_flight_or_deferred_comes_again(nsqd: Nsqd, signum: si
     consumer, producer = await nsqd.connect(), await nsqd.connect()
     await consumer.sub("topic", "ch", rdy=100)
     await producer.mpub("topic", [b"held", b"finished", b"requeued", b"deferred", b"touched"])
-    due = {b"later": time.time() + 0.6}
-    await producer.dpub("topic", 600, b"later")
+    # Long enough for everything up to the stop, on a machine that has something else to do.
+    due = {b"later": time.time() + DELAY_MS / 1000}
+    await producer.dpub("topic", DELAY_MS, b"later")
     first = await received(consumer, 5)
     consumer.req(first[b"requeued"])
     again = await consumer.message()
     assert (again.id, again.attempts) == (first[b"requeued"].id, 2)
     consumer.fin(first[b"finished"])
     consumer.touch(first[b"touched"])
-    due[b"deferred"] = time.time() + 0.6
-    consumer.req(first[b"deferred"], 600)
+    due[b"deferred"] = time.time() + DELAY_MS / 1000
+    consumer.req(first[b"deferred"], DELAY_MS)
     await consumer.caught_up()
     assert await asyncio.to_thread(nsqd.stop, signum) == 0
     nsqd.restart()

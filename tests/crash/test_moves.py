@@ -86,7 +86,7 @@ async def give_back(nsqd: Nsqd) -> None:
         pass
 
 
-@pytest.mark.timeout(60 + 3 * ROUNDS)
+@pytest.mark.timeout(300 + 10 * ROUNDS)
 async def test_no_message_is_lost_on_its_way_to_the_dead_letters_and_back(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     flags = ["--max-attempts=2", "--max-bytes-per-file=20000", f"--sync-every={rng.choice((1, 2500))}"]

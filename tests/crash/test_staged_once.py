@@ -162,7 +162,7 @@ def some_flags(rng: random.Random) -> list[str]:
     ]
 
 
-@pytest.mark.timeout(60 + 3 * ROUNDS)
+@pytest.mark.timeout(300 + 10 * ROUNDS)
 @pytest.mark.parametrize("series", range(SERIES))
 async def test_every_staged_batch_is_published_exactly_once(tmp_path: Path, series: int) -> None:
     rng = random.Random(f"{SEED} staged {series}")

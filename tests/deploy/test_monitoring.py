@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon import Nsqd, Nsqlookupd, until
+from tests.replica_group import needs_etcd, replica_group
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "nsquark.rules.yaml"
@@ -25,6 +27,7 @@ _METRIC = re.compile(r"\b(?:nsqd|nsqlookupd|process|python)_[a-z0-9_]+|\bup\b")
 _LABELS = re.compile(r"\bby \(([^)]*)\)")
 _MATCHER = re.compile(r"(\w+)=~?\"")
 # Prometheus itself makes these.
+OF_GROUPS = "nsqd_replica_"
 OWN_METRICS, OWN_LABELS = {"up"}, {"instance", "job"}
 
 
@@ -81,8 +84,22 @@ async def metrics(tmp_path: Path, nsqlookupd: Nsqlookupd) -> dict[str, set[str]]
 
 
 async def test_every_metric_and_label_is_told(metrics: dict[str, set[str]]) -> None:
+    check([each for each in expressions() if OF_GROUPS not in each], metrics)
+
+
+@needs_etcd
+async def test_every_metric_of_a_replica_group_is_told(tmp_path: Path) -> None:
+    with replica_group(tmp_path) as group:
+        a, b = await asyncio.to_thread(group.pair)
+        bodies = [member.ask("GET", "/metrics")[1] for member in (a, b)]
+    found = [each for each in expressions() if OF_GROUPS in each]
+    assert len(found) >= 7
+    check(found, await told(*bodies))
+
+
+def check(expressions: list[str], metrics: dict[str, set[str]]) -> None:
     labels = set().union(*metrics.values()) | OWN_LABELS
-    for expression in expressions():
+    for expression in expressions:
         # What follows a quote is a label's value.
         bare = re.sub(r'"[^"]*"', '""', expression)
         names = set(_METRIC.findall(bare)) - OWN_METRICS

@@ -43,6 +43,7 @@ class Routes:
         self.router.add("GET", "/coroutine", self.coroutine)
         self.router.add("GET", "/future", lambda request: asyncio.ensure_future(self.coroutine(request)))
         self.router.add("GET", "/large", lambda _request: v1_text("x" * 1_000_000))
+        self.router.add("GET", "/medium", lambda _request: v1_text("x" * 15_000))
         self.router.add("GET", "/peer", lambda request: v1_text(request.peer))
         for name in ("error", "crash"):
             self.router.add("GET", f"/{name}", getattr(self, name))
@@ -136,6 +137,15 @@ async def test_the_answer_to_head_has_no_body(served: Served) -> None:
 
 async def test_a_large_answer_arrives_whole(served: Served) -> None:
     assert (await served.ask(get("/large"))).body == b"x" * 1_000_000
+
+
+async def test_answers_that_the_socket_takes_in_part_arrive_whole(served: Served) -> None:
+    client = await served.client()
+    for _ in range(1000):
+        client.send(get("/medium"))
+        await asyncio.sleep(0)  # nobody reads the answers yet
+    for _ in range(1000):
+        assert (await client.answer()).body == b"x" * 15_000
 
 
 async def test_a_unix_socket_serves_too(served: Served, tmp_path: Path) -> None:

@@ -52,10 +52,17 @@ def test_with_the_compiled_kernel_an_extension_module_is_taken(tmp_path: Path) -
     assert f"module{EXTENSION_SUFFIXES[0]}" in done.stderr
 
 
-def test_with_the_pure_kernel_log_and_core_are_python_throughout(tmp_path: Path) -> None:
-    done = run(LIST_FILES, "nsquark.log", "nsquark.nsqd.core", pure=True, folder=tmp_path)
+def test_a_package_is_imported_from_a_zip(tmp_path: Path) -> None:
+    a_package_with_an_extension_module_that_cannot_be_loaded(tmp_path)
+    zipped = shutil.make_archive(str(tmp_path / "zipped"), "zip", tmp_path, "package")
+    done = run("import package; print(package.KIND)", pure=True, folder=Path(zipped))
+    assert (done.stdout, done.stderr) == ("source\n", "")
+
+
+def test_with_the_pure_kernel_log_core_and_http_are_python_throughout(tmp_path: Path) -> None:
+    done = run(LIST_FILES, "nsquark.log", "nsquark.nsqd.core", "nsquark.http", pure=True, folder=tmp_path)
     files = done.stdout.splitlines()
-    assert {"topic_log.py", "topic.py"} <= {Path(file).name for file in files}, done.stderr
+    assert {"topic_log.py", "topic.py", "reader.py"} <= {Path(file).name for file in files}, done.stderr
     assert [file for file in files if not file.endswith(".py")] == []
 
 
@@ -83,12 +90,18 @@ def test_every_module_with_a_pxd_is_listed() -> None:
 
 
 @pytest.mark.skipif(not kernel.COMPILED, reason="the compiled kernel is not in use")
-@pytest.mark.parametrize("missing", ["log/cursor", "nsqd/core/channel", "nsqd/core/answers", "kernel/fast"])
+@pytest.mark.parametrize("missing", ["log/cursor", "nsqd/core/channel", "http/reader", "kernel/fast"])
 def test_where_one_module_is_not_compiled_none_is(tmp_path: Path, missing: str) -> None:
     shutil.copytree(Path(kernel.__file__).parents[1], tmp_path / "nsquark")
     (extension,) = (tmp_path / "nsquark").glob(f"{missing}.*.so")
     extension.unlink()
-    packages = ["nsquark.log", "nsquark.log.journal", "nsquark.nsqd.core", "nsquark.nsqd.stats"]
+    packages = [
+        "nsquark.log",
+        "nsquark.log.journal",
+        "nsquark.nsqd.core",
+        "nsquark.nsqd.stats",
+        "nsquark.http",
+    ]
     done = run(LIST_FILES, *packages, pure=False, folder=tmp_path)
     files = done.stdout.splitlines()
     assert {"topic_log.py", "topic.py", "records.py"} <= {Path(file).name for file in files}, done.stderr

@@ -145,6 +145,7 @@ class Harness:
         self.reads: Any = InlineReads()
         self.dead_letters = DeadLetters(self)
         self.loop: Any = None
+        self.gate: Any = None
         self.path = path
         self.topics: dict[str, Topic] = {}
         self.reasons: list[str] = []

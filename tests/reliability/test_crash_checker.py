@@ -281,6 +281,70 @@ def test_a_message_comes_again_after_a_requeue_a_disconnection_a_timeout_a_crash
     assert story.kinds() == []
 
 
+def test_a_crash_gives_back_to_a_paused_topic_what_an_unanswered_unpausing_let_through() -> None:
+    story = Story()
+    story.connect(1)
+    story.order("pause")
+    story.publish("a")
+    story.ask("unpause")
+    story.deliver(1, "a")
+    story.kill()
+    story.order("empty", channel=C)  # the topic has it, not the channel
+    story.order("unpause")
+    story.connect(2)
+    story.deliver(2, "a")
+    assert story.kinds() == []
+
+
+def test_a_late_fin_may_count_for_a_delivery_that_nobody_saw() -> None:
+    story = Story()
+    story.publish("a")
+    story.connect(1, timeout=0.05)
+    story.connect(2, timeout=0.05)
+    story.deliver(1, "a")
+    story.wait(0.2)  # nsqd has sent it to 2, and to 1 again
+    story.finish(1, "a")
+    story.deliver(2, "a", attempts=2)
+    story.finish(2, "a")
+    story.fail(2, "a")
+    story.kill()
+    story.drained()
+    assert story.kinds() == []
+
+
+def test_fins_that_all_failed_leave_the_message_owed() -> None:
+    story = Story()
+    story.publish("a")
+    story.connect(1, timeout=0.05)
+    story.connect(2, timeout=0.05)
+    story.deliver(1, "a")
+    story.wait(0.2)
+    story.finish(1, "a")
+    story.fail(1, "a")
+    story.deliver(2, "a", attempts=2)
+    story.finish(2, "a")
+    story.fail(2, "a")
+    story.kill()
+    story.drained()
+    assert story.kinds() == [f.LOST]
+
+
+def test_touches_of_which_one_failed_do_not_prolong() -> None:
+    story = Story()
+    story.publish("a")
+    story.connect(1, timeout=5.0)
+    story.connect(2, timeout=5.0)
+    story.deliver(1, "a")
+    story.wait(4.0)
+    story.touch(1, "a")
+    story.touch(1, "a")
+    story.fail(1, "a", "TOUCH")  # nothing says which of the two
+    story.round_trips(1)
+    story.wait(4.0)
+    story.deliver(2, "a", attempts=2)
+    assert story.kinds() == []
+
+
 def test_a_touched_message_does_not_time_out_early() -> None:
     story = Story()
     story.publish("a")

@@ -41,7 +41,7 @@ async def test_nothing_is_found_in_a_short_run() -> None:
         assert result.counts[what] > 0, what
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", MUTANTS)
 async def test_a_fault_on_purpose_is_found(mutant: str) -> None:
     result = await run(ENOUGH, 1, Settings(patience=3.0), mutant=mutant)
@@ -54,9 +54,9 @@ async def test_a_fault_on_purpose_is_found(mutant: str) -> None:
 def test_the_command_tells_how_to_see_a_finding_again() -> None:
     mutant = f"{sys.executable} -m reliability.crashes.mutants reuse-ids"
     command = [sys.executable, "-m", "reliability.crashes", "--rounds", "50", "--seed", "7", "--nsqd", mutant]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1, ended.stderr
     assert f"again: python -m reliability.crashes --rounds 50 --seed 7 --nsqd '{mutant}'" in ended.stdout
-    assert re.search(r"round \d: two meanings: ", ended.stdout)
+    assert re.search(r"round \d+: two meanings: ", ended.stdout)
     (kept,) = re.findall(r"data and history: (.+)", ended.stdout)
     shutil.rmtree(kept)

@@ -34,7 +34,7 @@ def test_nothing_is_lost_that_was_promised(tmp_path: Path, sync_every: int) -> N
 
 @pytest.mark.parametrize("mutant", ["no-folder-sync", "answer-first", "write-in-place"])
 def test_an_nsqd_that_is_careless_is_caught(tmp_path: Path, mutant: str) -> None:
-    outcome = alone(run, Plan(200, seconds=0.7, mutant=mutant, until_fault=True), tmp_path)
+    outcome = alone(run, Plan(400, seconds=0.7, cuts_per_load=80, mutant=mutant, until_fault=True), tmp_path)
     assert outcome.faults
 
 

@@ -18,7 +18,7 @@ async def test_five_seconds_with_a_restart_lose_nothing() -> None:
     # Whether anything grows, a few seconds do not tell.
     assert not [fault for fault in outcome.faults if " grows: " not in fault], outcome.lines()
     assert len(samples.restarts) == 1
-    assert len(samples.times) > 3
+    assert samples.times
     drawn = ElementTree.fromstring(draw(outcome, samples))
     assert len(drawn.findall("{http://www.w3.org/2000/svg}polyline")) == 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -43,11 +44,11 @@ def guarded(start: Callable[..., Nsqd], auth_server: AuthServer) -> Nsqd:
 
 
 async def ask(
-    nsqd: Nsqd, method: str, path: str, secret: str = "", scheme: str = "Bearer"
+    nsqd: Nsqd, method: str, path: str, secret: str = "", scheme: str = "Bearer", body: bytes = b""
 ) -> tuple[int, object, bytes]:
     """The status, the body (as JSON, if it is) and the head."""
     authorization = f"Authorization: {scheme} {secret}\r\n" if secret else ""
-    body = b"info" if method == "PUT" else b"body"
+    body = body or (b"info" if method == "PUT" else b"body")
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", nsqd.http_port)
         writer.write(
@@ -252,3 +253,57 @@ async def test_without_the_flag_http_is_open(start: Callable[..., Nsqd], auth_se
     nsqd = start(f"--auth-http-address={auth_server.address}")
     assert await status_of(nsqd, "POST", "/pub?topic=events", "") == 200
     assert not auth_server.asked
+
+
+async def staged(nsqd: Nsqd, what: str, secret: str, body: bytes = b'{"partitions":[]}') -> int:
+    return (await ask(nsqd, "POST", f"/staged/{what}", secret, body=body))[0]
+
+
+ONE = struct.pack(">ii", 1, 1) + b"x"
+PARTITION = {"partition": 0, "attempt": "a", "messages": 1}
+STAGED_ONE = json.dumps({"partitions": [PARTITION]}).encode()
+HOME = "home=a&home_url=http://127.0.0.1:1"
+
+
+async def test_an_application_belongs_to_those_who_may_publish_to_all_of_its_topics(
+    guarded: Nsqd, auth_server: AuthServer
+) -> None:
+    auth_server.secrets["other publisher"] = [entry("^others$", ["^$"], "publish")]
+
+    async def others_are_refused() -> None:
+        for secret in ("reader", "other publisher"):
+            for what in (
+                "put?app=nightly&batch=1&partition=1&attempt=b&seq=0&topic=others",
+                f"prepare?app=nightly&batch=1&{HOME}",
+                "publish?app=nightly&batch=1",
+                "abort?app=nightly&batch=1",
+            ):
+                body = ONE if what.startswith("put") else STAGED_ONE
+                assert await staged(guarded, what, secret, body) == 403, (secret, what)
+                if not what.startswith("put"):  # nor may they with a batch of nothing, which drops the rest
+                    assert await staged(guarded, what, secret) == 403, (secret, what)
+
+    put = "put?app=nightly&batch=1&partition=0&attempt=a&seq=0&topic=events"
+    assert await staged(guarded, put, "publisher", ONE) == 200
+    await others_are_refused()
+    guarded.kill()
+    guarded.restart()  # what is staged must be read before it is known whose it is
+    await others_are_refused()
+    assert await staged(guarded, f"prepare?app=nightly&batch=1&{HOME}", "publisher", STAGED_ONE) == 200
+    assert await staged(guarded, "publish?app=nightly&batch=1", "publisher", STAGED_ONE) == 200
+    await others_are_refused()  # by what it has published
+    guarded.kill()
+    guarded.restart()
+    await others_are_refused()
+    topics = (await ask(guarded, "GET", "/stats?format=json&topic=events", "all"))[1]["topics"]  # type: ignore[index]
+    assert [each["depth"] for each in topics] == [1]
+    assert await staged(guarded, put.replace("batch=1", "batch=2"), "publisher", ONE) == 200
+    assert await staged(guarded, "abort?app=nightly&batch=2", "publisher") == 200
+
+
+async def test_a_new_application_needs_a_client_that_may_publish(guarded: Nsqd) -> None:
+    for what in (f"prepare?app=new&batch=1&{HOME}", "publish?app=new&batch=1", "abort?app=new&batch=1"):
+        assert await staged(guarded, what, "reader") == 403, what
+    assert (await ask(guarded, "GET", "/staged", "all"))[1]["apps"] == []  # type: ignore[index]
+    for what in (f"prepare?app=new&batch=1&{HOME}", "publish?app=new&batch=1", "abort?app=new&batch=1"):
+        assert await staged(guarded, what, "publisher") == 200, what

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nsquark import kernel
 from nsquark.errors import ConnectionLost
+from nsquark.wire import tls
 from nsquark.wire.tls import TlsStream, server_context, standard_name
 from tests.security.certificates import Authority
 
@@ -41,6 +43,16 @@ class Ends:
             self.pass_on()
             server_done = server_done or self.server.handshake()
         self.pass_on()
+
+
+@pytest.fixture(autouse=True, params=["direct calls", "pyOpenSSL"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How records are read and written; the results must be equal."""
+    if request.param == "pyOpenSSL":
+        monkeypatch.setattr(tls, "_direct_calls", lambda _: None)
+    elif not kernel.COMPILED:
+        pytest.skip("the compiled kernel is not in use")
+    return str(request.param)
 
 
 @pytest.fixture
@@ -102,6 +114,65 @@ def test_a_damaged_record_is_an_end(authority: Authority) -> None:
     pair.server.received(record)
     with pytest.raises(ConnectionLost, match="tls: "):
         pair.server.read()
+
+
+@pytest.mark.parametrize("size", [1, 1000, 16384, 100_000])
+def test_a_room_is_filled_with_as_many_records_as_there_are(authority: Authority, size: int) -> None:
+    pair = ends(authority)
+    pair.shake()
+    said = bytes(range(256)) * 200
+    for start in range(0, len(said), 300):
+        pair.client.write(said[start : start + 300])
+    pair.pass_on()
+    room, got, all_of_it = memoryview(bytearray(size)), b"", False
+    while not all_of_it:
+        filled, all_of_it = pair.server.read_into(room)
+        assert filled == size or all_of_it
+        got += room[:filled]
+    assert got == said
+    assert pair.server.read_into(room) == (0, True)
+
+
+def test_what_lies_before_a_damaged_record_is_read_first(authority: Authority) -> None:
+    pair = ends(authority)
+    pair.shake()
+    pair.client.write(b"hello")
+    good = pair.outgoing.read()
+    pair.client.write(b"world")
+    bad = bytearray(pair.outgoing.read())
+    bad[-1] ^= 1
+    pair.server.received(good + bad)
+    room = memoryview(bytearray(100))
+    assert pair.server.read_into(room) == (5, False)
+    assert room[:5] == b"hello"
+    for _ in range(2):
+        with pytest.raises(ConnectionLost, match="tls: "):
+            pair.server.read_into(room)
+
+
+def test_what_is_said_before_the_end_is_read(authority: Authority) -> None:
+    pair = ends(authority)
+    pair.shake()
+    pair.client.write(b"hello")
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.pass_on()
+    room = memoryview(bytearray(100))
+    assert pair.server.read_into(room) == (5, True)
+    assert pair.server.ended
+
+
+def test_writing_after_a_broken_connection_is_an_error(authority: Authority) -> None:
+    pair = ends(authority)
+    pair.shake()
+    pair.server.close()
+    with pytest.raises(ConnectionLost, match="tls: "):
+        pair.server.write(b"more")
+
+
+def test_direct_calls_are_in_use_where_they_are_compiled(authority: Authority, way: str) -> None:
+    """Otherwise a pyOpenSSL or cryptography with other private names would make TLS slower, unnoticed."""
+    assert (ends(authority).server._records is not None) is (way == "direct calls")
 
 
 def test_the_name_in_a_certificate(authority: Authority) -> None:

@@ -67,7 +67,8 @@ class Consuming(State):
             return
         step.kept = True
         if step.command == "TOUCH":
-            step.flight.since = max(step.flight.since, step.at)
+            if not step.doubtful:  # else it may be this one that nsqd has refused
+                step.flight.since = max(step.flight.since, step.at)
             return
         overtaken = track.channel.under_orders or track.channel.last_order > step.number
         if track.step is step:
@@ -119,7 +120,8 @@ class Consuming(State):
                 flight.answer = before.answer
                 if before.answer.command == "FIN":
                     return
-        channel.owed.add(track)
+        if not track.may_be_finished():
+            channel.owed.add(track)
 
     def _message_of(self, event: h.Delivered, channel: Channel) -> Message | None:
         topic = channel.topic.name
@@ -199,6 +201,7 @@ class Consuming(State):
         if step is not None:
             track = step.flight.track
             step.flight.answer = track.step = step
+            track.fins.append(step)
             track.touched = self._number
             track.story.append(f"FIN of #{event.connection}")
             track.channel.owed.discard(track)
@@ -264,5 +267,5 @@ class Consuming(State):
             track.step, track.touched = None, self._number
             track.not_before = track.kept_not_before
             overtaken = track.channel.under_orders or track.channel.last_order > step.number
-            if step.was_owed and not overtaken:
+            if step.was_owed and not overtaken and not track.may_be_finished(but=step):
                 track.channel.owed.add(track)

@@ -116,11 +116,13 @@ class Orders(State):
         for track in channel.tracks.values():
             self._settle(track)
             quiet = self._is_quiet(track, order) and track.message.exists and track.message.sends == 1
+            # What a topic holds back while it is paused is not the channel's yet. A crash behind an unpausing
+            # without an answer gives it back to the topic, too.
+            held_back = track.at_least == 0 and order.channel is not None and not channel.topic.flows
             self._unknown(track)
             if track.holder is not None:
                 track.holder.void = True
-            # What a topic holds back while it is paused is not the channel's yet.
-            if track.attempts == 0 and order.channel is not None and not channel.topic.flows:
+            if held_back:
                 continue
             if quiet and not track.gone:
                 self._gone(track, "deleted" if order.action == "delete" else "emptied")

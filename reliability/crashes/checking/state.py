@@ -30,6 +30,7 @@ class State:
 
     def _settle(self, track: Track) -> None:
         """Apply the ends of the process that came since the track was last looked at."""
+        track.fins.clear()  # nsqd reads nothing more of those connections
         while track.life < self._life:
             if self._ends[track.life]:
                 track.at_least = track.kept_at_least

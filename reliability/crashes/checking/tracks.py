@@ -92,7 +92,16 @@ class Track:
         default=None, repr=False
     )  # the last FIN or REQ, while it is not sure to be kept
     first: Track | None = field(default=None, repr=False)  # of a repeated publish: that of the first copy
+    fins: list[Step] = field(default_factory=list, repr=False)  # of connections of this life
     story: list[str] = field(default_factory=list)
+
+    def may_be_finished(self, but: Step | None = None) -> bool:
+        """Whether a FIN may have counted for a delivery that no client has seen.
+
+        A client that stands still may miss two timeouts: the message goes to another connection and comes
+        back, and the FIN of its first delivery there finishes the third.
+        """
+        return self.channel.times_out and any(each is not but and not each.is_settled for each in self.fins)
 
 
 @dataclass(slots=True, eq=False)

@@ -92,13 +92,51 @@ def _must_be_kept(
 ) -> list[tuple[int, int, int, int]]:
     """The whole batches of the file, if their places and positions leave no doubt that they are the log's."""
     offset = position = 0
+    places = {each[0] for each in found}
     for at, length, first, count in found:
-        # What begins like a batch, and is damaged, had a position of its own.
-        least = position + (at > offset and data.startswith(MAGIC, offset))
+        least = position + (at > offset and _had_a_position(data, offset, position))
         if at < offset or not least <= first < position + 1000:
+            return []
+        if at > offset and _may_be_in_a_body(data, offset, at, position, places):
             return []
         offset, position = at + length, first + count
     return [] if bound is not None and position > bound else found
+
+
+def _had_a_position(data: bytes, offset: int, position: int) -> bool:
+    """Whether a damaged batch begins there: by its magic, or by a header that is right about the position."""
+    if data.startswith(MAGIC, offset):
+        return True
+    if len(data) - offset < HEADER.size:
+        return False
+    _, _, length, count, first, _, _, _ = HEADER.unpack_from(data, offset)
+    return bool(first == position and 0 < count <= length // 34)
+
+
+def _may_be_in_a_body(data: bytes, offset: int, at: int, position: int, places: set[int]) -> bool:
+    """Whether the batch at `at` may be a client's, in a body of the damaged batch at `offset`.
+
+    The damaged batch says so where its length and its frames both end with the file. It also does where one
+    of them ends behind `at`, where another whole batch begins, and its position is not there to contradict.
+    """
+    if len(data) - offset < HEADER.size:
+        return False
+    _, _, length, count, first, _, _, _ = HEADER.unpack_from(data, offset)
+    ends = {offset + length, _frames_end(data, offset + HEADER.size)}
+    if ends == {len(data)}:
+        return True
+    intact = first == position and 0 < count <= length // 34
+    return not intact and any(end > at and end in places for end in ends)
+
+
+def _frames_end(data: bytes, at: int) -> int:
+    """Where the frames end that begin at this offset."""
+    while at + 34 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] != b"\0\0\0\2" or size < 30 or at + 4 + size > len(data):
+            break
+        at += 4 + size
+    return at
 
 
 def run(data: bytes) -> object:

@@ -236,6 +236,13 @@ class NsqdHttp(_DaemonHttp):
             "/channel/redeliver", patience=600.0, topic=topic, channel=channel, limit=limit, id=id
         )
 
+    # ---- replicas
+
+    async def replica(self) -> dict[str, Any]:
+        """What the node's replica group is, who leads it, and how far each member is (`GET /replica`)."""
+        document: dict[str, Any] = await self._json("/replica")
+        return document
+
     # ---- settings
 
     async def config(self, option: str) -> Any:

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from nsquark.durable import sync_path
 from nsquark.errors import NsquarkError
+from nsquark.log.file_names import parse_stem
 from nsquark.log.segment import SUFFIX
 from nsquark.nsqd.storage import metadata, node
 from nsquark.nsqd.storage.inspection import DELETED, STAGED
@@ -228,7 +229,7 @@ def _segments(directory: Path) -> list[str]:
 
 def _journals(directory: Path) -> list[str]:
     names = os.listdir(directory)
-    return sorted(name for name in names if name.startswith(JOURNAL) and name[len(JOURNAL) :].isdigit())
+    return sorted(name for name in names if name.startswith(JOURNAL) and parse_stem(name[len(JOURNAL) :]))
 
 
 def _sync_all(folder: Path) -> None:

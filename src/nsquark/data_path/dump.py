@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nsquark import kernel
 from nsquark.errors import LogCorrupt, NsquarkError
 from nsquark.kernel.pure import FRAME, HEADER
+from nsquark.log.file_names import parse_stem
 from nsquark.log.segment import SUFFIX
 
 _WINDOW = 1 << 20
@@ -34,11 +35,12 @@ def messages(path: Path, start: int = 0) -> Iterator[StoredMessage]:
     Raises NoSegment, OSError, and LogCorrupt at the first batch that is not whole.
     """
     paths = sorted(path.glob("*" + SUFFIX)) if path.is_dir() else [path]
-    segments = [each for each in paths if each.suffix == SUFFIX and each.stem.isdigit()]
+    segments = [each for each in paths if each.suffix == SUFFIX and parse_stem(each.stem)]
     if not segments or not all(each.is_file() for each in segments):
         raise NoSegment(f"{path} is neither a segment (…{SUFFIX}) nor a topic's directory")
     for each, following in zip(segments, [*segments[1:], None], strict=True):
-        if following is None or int(following.stem) > start:
+        next_base, _ = (None if following is None else parse_stem(following.stem)) or (start + 1, 0)
+        if next_base > start:
             yield from _messages_of(each, start)
 
 

@@ -59,10 +59,11 @@ def check_node(report: Report, blocks: int, end: int) -> None:
         return
     try:
         known = json.loads(path.read_bytes())
-        if known.get("version", node.VERSION) != node.VERSION:
+        expected = node.TERM_VERSION if "term" in known else node.VERSION
+        if known.get("version", expected) != expected:
             report.add(Level.ERROR, path, f"has version {known['version']!r}, not {node.VERSION}")
             return
-        _, given, _ = node.parse(path.read_bytes())
+        _, given, _, _ = node.parse(path.read_bytes())
     except node.UNREADABLE as error:
         text = f"does not read ({error!r}): the node gets another identity"
         report.add(Level.ERROR, path, text, partial(_replace_node, path, blocks, end))
@@ -87,11 +88,11 @@ def _write_node(path: Path, blocks: int, end: int, aside: Aside) -> str:
 
 def _raise_blocks(path: Path, blocks: int, aside: Aside) -> str:
     old = path.read_bytes()
-    name, _, floor = node.parse(old)
+    name, _, floor, term = node.parse(old)
     copy = aside.folder / path.name
     copy.parent.mkdir(parents=True, exist_ok=True)
     replace_file(copy, old, copy.with_name(copy.name + ".tmp"), 0o600)
-    node.write_atomically(path, node.pack(name, blocks, floor))
+    node.write_atomically(path, node.pack(name, blocks, floor, term))
     return f"blocks raised to {blocks}; the old file is in {copy}"
 
 

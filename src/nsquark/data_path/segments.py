@@ -18,7 +18,7 @@ from nsquark import kernel
 from nsquark.errors import UnknownVersion
 from nsquark.log import Damage, Ranges, Record, keep, records
 from nsquark.log.recovery import Survey, check_magic, survey
-from nsquark.log.segment import INDEX_STRIDE, SUFFIX, WINDOW
+from nsquark.log.segment import INDEX_STRIDE, WINDOW, segment_name, segments_in
 from nsquark.nsqd.storage.node import BLOCK_SHIFT, BLOCKS
 
 from .findings import Aside, Level, Repair, Report, TopicSummary
@@ -71,14 +71,15 @@ def check_segments(report: Report, summary: TopicSummary) -> LogContents:
     """Check all segments of a topic, and add what is found to the report. Raises OSError."""
     directory = summary.directory
     contents = LogContents()
-    bases = _bases(directory)
+    found = segments_in(os.listdir(directory))
+    bases = [base for base, _ in found]
     known = {(each.file, each.damage): each for each in records(directory)}
     _note_leftovers(report, directory, known)
     summary.segments = len(bases)
     if bases:
         contents.first = contents.end = bases[0]
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
-        path = directory / f"{base:020d}{SUFFIX}"
+    for (base, term), following in zip(found, [*bases[1:], None], strict=True):
+        path = directory / segment_name(base, term)
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             summary.size += size
@@ -98,15 +99,6 @@ def check_segments(report: Report, summary: TopicSummary) -> LogContents:
                 contents.end = walk.end if following is None else following
     summary.first, summary.end, summary.lost = contents.first, contents.end, contents.lost.count
     return contents
-
-
-def _bases(directory: Path) -> list[int]:
-    names = os.listdir(directory)
-    return sorted(int(name[: -len(SUFFIX)]) for name in names if _is_segment(name))
-
-
-def _is_segment(name: str) -> bool:
-    return name.endswith(SUFFIX) and name[: -len(SUFFIX)].isdigit()
 
 
 def _walk(fd: int, size: int, base: int, bound: int | None, deferred: Deferred) -> _Walk:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nsquark.log import ChannelState, inspect_journal, records
 from nsquark.log.recovery import Survey, survey
-from nsquark.log.segment import INDEX_STRIDE, SUFFIX, WINDOW
+from nsquark.log.segment import INDEX_STRIDE, WINDOW, segment_name, segments_in
 
 from .dump import StoredMessage, messages_between
 
@@ -37,7 +37,8 @@ class UnfinishedMessages:
         self.lost = 0
         self._directory = directory
         self._records = records(directory)
-        self._bases = sorted(int(each.stem) for each in directory.glob("*" + SUFFIX) if each.stem.isdigit())
+        terms = dict(segments_in(os.listdir(directory)))
+        self._terms, self._bases = terms, list(terms)
         self._newest = self._survey(self._bases[-1], None) if self._bases else None
         first, self._end = (self._bases[0], self._newest.end) if self._newest is not None else (0, 0)
         state = inspect_journal(directory).state
@@ -69,7 +70,7 @@ class UnfinishedMessages:
                             yield owed
 
     def _path(self, base: int) -> Path:
-        return self._directory / f"{base:020d}{SUFFIX}"
+        return self._directory / segment_name(base, self._terms[base])
 
     def _survey(self, base: int, following: int | None) -> Survey:
         """What is whole of a segment."""

@@ -3,6 +3,10 @@
 `HttpServer` and `Limits` are loaded when they are first asked for: clients need neither them nor `httptools`.
 """
 
+from nsquark.kernel import choose_sources
+
+choose_sources(__path__)
+
 from .body import BodyWriter
 from .message import (
     JSON_TYPE,

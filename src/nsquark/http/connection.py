@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from nsquark.errors import ConnectionLost
+from nsquark.kernel import write_some
 from nsquark.net.addresses import name_of
 
 from . import access_log
@@ -25,6 +26,7 @@ from .message import HttpError, PendingResponse, Request, Response, Sent, plain_
 from .reader import INTERNAL_ERROR, RequestReader
 
 if TYPE_CHECKING:
+    from .router import Router
     from .server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -35,19 +37,20 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LARGE_BODY = 16 * 1024
 
 
-class HttpConnection(asyncio.Protocol):
-    """See the module. `deadline` is when the server calls `expire`; it looks each tick."""
+class HttpConnection:
+    """An asyncio.Protocol. `deadline` is when the server calls `expire`; it looks each tick."""
 
     __slots__ = (
-        "_began", "_body", "_can_write", "_closing", "_limits", "_peer", "_reader", "_reading", "_running",
-        "_serial", "_server", "_transport", "_turn", "_unanswered", "_waiting", "_write_left", "deadline",
-        "departure",
+        "_began", "_body", "_can_write", "_closing", "_fd", "_limits", "_peer", "_reader", "_reading",
+        "_running", "_serial", "_server", "_transport", "_turn", "_unanswered", "_waiting", "_write_left",
+        "deadline", "departure",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._limits = server.limits
         self._transport: asyncio.Transport | None = None
+        self._fd = -1  # of the socket, where nothing lies between it and the transport
         self._peer = ""
         self._reader = RequestReader(self, server.router, server.limits)
         self._waiting = self._reader.requests
@@ -81,15 +84,32 @@ class HttpConnection(asyncio.Protocol):
         """Whether the transport takes more."""
         return self._can_write
 
+    def use(self, router: Router) -> None:
+        """Answer the requests to come by another router."""
+        self._reader.use(router)
+
+    def detach(self) -> asyncio.Transport | None:
+        """Leave the transport to the caller, which gives it another protocol; None if it is closed.
+
+        Nothing is answered any more. The client must not have sent anything behind the request under way.
+        """
+        transport = self._transport
+        if transport is not None:
+            self.connection_lost(None)
+        return transport
+
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        self._fd = -1 if sock is None else sock.fileno()
         self._server.opened(self)
         self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._fd = -1
         self._closing = True
         self._waiting.clear()
         self._unanswered.clear()
@@ -145,7 +165,8 @@ class HttpConnection(asyncio.Protocol):
             waiting and self._can_write and not self._serial and len(unanswered) < self._limits.max_pipelined
         ):
             request = waiting.popleft()
-            if request.target.route.logged and access_log.is_enabled():
+            target = request.target
+            if target.route.logged and access_log.is_enabled():
                 request.started = perf_counter()
             response = request.response or self._handle(request)
             if response is not None and not unanswered:
@@ -163,8 +184,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _handle(self, request: Request) -> Response | None:
         """The handler's response; None if it comes later, by `answer`."""
+        target = request.target
         try:
-            answer = request.target.route.handler(request)
+            answer = target.route.handler(request)
         except HttpError as error:
             return error.response
         except Exception:
@@ -240,19 +262,34 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        target = request.target
         end_of_head = self._server.date
         if request.connection_header:
             end_of_head = request.connection_header + end_of_head
         if isinstance(response, Sent):
             pass
-        elif request.target.method == b"HEAD":
+        elif target.method == b"HEAD":
             transport.write(response.head + end_of_head)
         elif len(response.body) < LARGE_BODY:
-            transport.write(response.pack(end_of_head))
+            self._write_now(transport, response.pack(end_of_head))
         else:
             transport.writelines((response.head + end_of_head, response.body))
         if request.started:
             access_log.log_request(request, response)
+
+    def _write_now(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Write the last answer past the transport, which would wait for the end of the loop's turn.
+
+        The client makes its next request while others are answered. Answers of a client that pipelines are
+        left to the transport, which sends them in one piece.
+        """
+        done = 0
+        if self._fd >= 0 and not (self._unanswered or self._waiting):
+            if not transport.get_write_buffer_size() and not transport.is_closing():
+                done = write_some(self._fd, data)
+                if done == len(data):
+                    return
+        transport.write(data[done:])  # what the socket did not take: the transport finds out why
 
     def _send_continue(self) -> None:
         """Ask for the body, once everything before it is answered."""

@@ -117,8 +117,8 @@ class Request:
     """One request as its handler sees it. The body is whole, and empty unless the route takes one."""
 
     __slots__ = (
-        "body", "body_begun", "connection_header", "headers", "http_connection", "response", "started",
-        "target",
+        "body", "body_begun", "connection_header", "grants", "headers", "http_connection", "response",
+        "started", "target",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +133,7 @@ class Request:
         self.body = b""
         self.body_begun = False  # of the response: it cannot become another one any more
         self.connection_header = b""  # of the answer, as a line, where not the version's default is meant
+        self.grants: object = None  # what the router's guard knows about the client, for the handler
         self.response: Response | None = None
         self.started = 0.0  # of the clock of the access log; 0 when it is not to be logged
 

@@ -80,6 +80,10 @@ class RequestReader:
         self._body_parts = 0  # kept in so many parts
         self._replay = b""  # see _parse_until_upgrade
 
+    def use(self, router: Router) -> None:
+        """Take the routes of the requests to come from another router."""
+        self._router = router
+
     def feed(self, data: bytes) -> None:
         """Take the bytes that arrived. Never raises: a request that cannot be parsed is refused."""
         if self.partial:
@@ -166,7 +170,7 @@ class RequestReader:
         holds us. Nothing may be fed any more.
         """
         self.done = True
-        del self._parser
+        self._parser = None  # type: ignore[assignment]
         self._connection = self._request = None
         self._replay = b""
         self._url.clear()

@@ -19,6 +19,7 @@ from .query import parse_query, unescape
 Answer: TypeAlias = Response | PendingResponse | Awaitable[Response]
 Handler: TypeAlias = Callable[[Request], Answer]
 Guard: TypeAlias = Callable[[str, Handler], Handler]
+Hold: TypeAlias = Callable[[str, str, Handler], Handler]
 
 # The largest body for a route that takes none: it is read and thrown away, as Go does.
 MAX_IGNORED_BODY = 256 * 1024
@@ -86,9 +87,13 @@ BAD_REQUEST = fixed_route(plain_text(400, "400 Bad Request"), logged=False)
 class Router:
     """A table of routes. Build it once; `resolve` remembers what it found."""
 
-    def __init__(self, guard: Guard | None = None) -> None:
-        """`guard` is given each route's `access` and handler, and gives the handler to use."""
+    def __init__(self, guard: Guard | None = None, hold: Hold | None = None) -> None:
+        """`guard` is given each route's `access` and handler, and gives the handler to use.
+
+        `hold` is given the method, the path and the handler before that, and may hold its answers back.
+        """
         self._guard = guard
+        self._hold = hold
         self._static: dict[str, dict[str, Route]] = {}  # path → method → route
         self._prefixes: dict[str, dict[str, Route]] = {}  # path up to the argument → method → route
         self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
@@ -111,6 +116,8 @@ class Router:
         before they are read; without it a body is ignored. `access` tells the guard what a client must be
         allowed to do.
         """
+        if self._hold is not None:
+            handler = self._hold(method, path, handler)
         if self._guard is not None:
             handler = self._guard(access, handler)
         prefix, bracket, _ = path.partition("<")

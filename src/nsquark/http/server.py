@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from .connection import HttpConnection
 from .router import Router
@@ -54,9 +54,16 @@ class HttpServer:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def protocol(self) -> HttpConnection:
+    def protocol(self) -> asyncio.Protocol:
         """A factory for `loop.create_server` and `loop.create_unix_server`."""
-        return HttpConnection(self)
+        # It has every method of a Protocol. A compiled class cannot inherit from one that is not.
+        return cast(asyncio.Protocol, HttpConnection(self))
+
+    def use(self, router: Router) -> None:
+        """Answer by another router from now on, also what comes on connections that are open."""
+        self.router = router
+        for connection in self.connections:
+            connection.use(router)
 
     def close(self) -> None:
         """End all connections. Finished responses are still sent; requests under way are not awaited."""

@@ -11,15 +11,21 @@ import sys
 from collections.abc import Iterable
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 
-# Written in Cython, on raw pointers. `socket_poll` can be left out: it is Linux's, and nothing includes it.
+# Written in Cython, on raw pointers. Nothing includes the others than the kernel, so each can be left out:
+# `socket_poll` is Linux's, and without `tls_records` pyOpenSSL does its work.
 KERNEL = "nsquark.kernel.fast"
 CYTHON_MODULES = (
     KERNEL,
     "nsquark.nsqd.protocol.socket_poll",
+    "nsquark.wire.tls_records",
 )
 
 # Plain Python, with the C types in a .pxd beside the .py. The same .py runs where it is not compiled.
 PYTHON_MODULES = (
+    "nsquark.http.message",
+    "nsquark.http.router",
+    "nsquark.http.reader",
+    "nsquark.http.connection",
     "nsquark.log.segment",
     "nsquark.log.tail",
     "nsquark.log.files",
@@ -61,7 +67,8 @@ def _is_compiled(path: str) -> bool:
 def import_sources_only(path: Iterable[str]) -> None:
     """Make the package with this `__path__` import its modules from their `.py`, beside whatever they lie.
 
-    The package has to call this before it imports the first of its modules.
+    The package has to call this before it imports the first of its modules. A zip is left alone, as Python
+    imports nothing but sources from it.
     """
-    for folder in path:
+    for folder in filter(os.path.isdir, path):
         sys.path_importer_cache[folder] = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from nsquark import changes
 from nsquark.durable import sync_path, write_all
 
 BAD, ACKNOWLEDGED = ".bad", ".acknowledged"
@@ -117,6 +118,8 @@ def keep(path: Path, damage: Damage, aside: Path | None = None) -> tuple[Record,
             temporary.unlink(missing_ok=True)
             raise
     sync_path(directory)
+    if changes.listeners:
+        changes.tell_put(kept, kept.read_bytes())
     return Record(kept, aside.name, damage, False), True
 
 
@@ -127,6 +130,7 @@ def acknowledge(record: Record) -> Record:
     path = record.path.with_name(record.path.name[: -len(BAD)] + ACKNOWLEDGED)
     with contextlib.suppress(FileNotFoundError):  # an operator has removed it, and so has seen it
         os.rename(record.path, path)
+        changes.tell_renamed(record.path, path)
         sync_path(path.parent)
     return Record(path, record.file, record.damage, True)
 

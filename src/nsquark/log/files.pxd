@@ -8,7 +8,7 @@ from nsquark.log.segment cimport Segment as FastSegment
 cdef class LogFiles:
     cdef public object directory, limits, lost, cut
     cdef public list segments, deferred, records, found
-    cdef public int64_t max_bytes_per_file
+    cdef public int64_t max_bytes_per_file, term
     cdef public int fd
     cdef public bint torn
     cdef object _unsynced

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
+from nsquark import changes
 from nsquark.errors import LogCorrupt
 
 from .damage import Record
@@ -32,13 +33,17 @@ class LogFiles:
     `torn` says that the newest file may have bytes behind its last whole batch.
     """
 
-    def __init__(self, directory: Path, limits: Limits, floor: int, inspected: Inspected | None) -> None:
+    def __init__(
+        self, directory: Path, limits: Limits, floor: int, inspected: Inspected | None, term: int = 0
+    ) -> None:
         """Open what an earlier process has left in the directory, or begin a first file at position `floor`.
 
+        Files that are begun have the term in their names; those of an earlier term are not appended to.
         Raises OSError and UnknownVersion. Damaged bytes are kept aside before they are cut off or left out.
         """
         self.directory = directory
         self.limits = limits
+        self.term = term  # of the files that are begun
         self.max_bytes_per_file = limits.max_bytes_per_file
         self.torn = False
         if inspected is None:
@@ -47,23 +52,39 @@ class LogFiles:
         doubted = take_up_doubts(directory)
         found = take_up(directory, inspected)
         self.segments = found.segments
+        if self.segments:
+            self.term = max(term, self.segments[-1].term)
         self.deferred: list[Deferred] = found.deferred  # the deferred batches of the newest file
         self.lost: Ranges = found.lost  # positions whose messages were damaged
         self.records: list[Record] = found.records  # of damage, those that no operator has acknowledged
         self.found: list[Record] = found.found  # of those, the ones that were found just now
         self.cut: tuple[Path, int] | None = found.cut  # the file whose torn tail was cut off, and its bytes
+        self._drop_empty_of_earlier_term()
         if self.segments:
             self.fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         else:
             self.fd = self._create(floor)
         self._unsynced = UnsyncedFiles(directory)
         self._unsynced.take_up(self.segments, doubted)
+        if self.segments[-1].term != self.term:
+            self._roll()
+
+    def _drop_empty_of_earlier_term(self) -> None:
+        """Delete a newest file without a byte that this term may not write to: the next has its position."""
+        if self.segments and self.segments[-1].size == 0 and self.segments[-1].term != self.term:
+            if len(self.segments) == 1 or self.segments[-2].path != self.segments[-1].path:
+                empty = self.segments[-1]
+                os.close(self._create(empty.base))
+                self.segments.remove(empty)
+                empty.delete()
 
     def _create(self, base: int) -> int:
         """Begin a file that becomes the newest; returns the descriptor to write it with. Raises OSError."""
-        segment = Segment(self.directory, base)
+        segment = Segment(self.directory, base, None, 0, self.term)
         segment.modified = time.time()
         fd = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        if changes.listeners:
+            changes.tell_created(segment.path)
         self.segments.append(segment)
         return fd
 
@@ -101,6 +122,8 @@ class LogFiles:
             self.torn = True
             self._mend()  # so that the next write can follow
             raise
+        if changes.listeners:
+            changes.tell_appended(segment.path, segment.size, data)
         return segment
 
     def _make_room(self, size: int) -> None:

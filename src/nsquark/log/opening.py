@@ -17,13 +17,13 @@ from .damage import Damage, Record, keep, records, tidy
 from .deferred import Deferred
 from .ranges import Ranges
 from .recovery import Survey, check_magic
-from .segment import SUFFIX, Segment
+from .segment import Segment, segments_in
 
 
 class Inspected(NamedTuple):
     """What is in a log's directory."""
 
-    files: list[tuple[int, int, float]]  # the first position of each, its size, when it was written last
+    files: list[tuple[int, int, float, int]]  # of each: first position, size, time of the last write, term
     newest: Survey | None
     records: list[Record]
 
@@ -33,17 +33,16 @@ def inspect(directory: Path) -> Inspected:
 
     Raises UnknownVersion and OSError.
     """
-    paths = directory.glob("*" + SUFFIX) if directory.is_dir() else ()
-    bases = sorted(int(path.stem) for path in paths if path.stem.isdigit())
-    files: list[tuple[int, int, float]] = []
+    found = segments_in(os.listdir(directory)) if directory.is_dir() else []
+    files: list[tuple[int, int, float, int]] = []
     newest: Survey | None = None
     known = records(directory)
-    for base in bases:
-        segment = Segment(directory, base)
+    for base, term in found:
+        segment = Segment(directory, base, term=term)
         stat = os.stat(segment.path)
-        files.append((base, stat.st_size, stat.st_mtime))
+        files.append((base, stat.st_size, stat.st_mtime, term))
         segment.size = stat.st_size
-        if base == bases[-1]:
+        if (base, term) == found[-1]:
             newest = segment.inspect([each.damage for each in known if each.file == segment.path.name])
         else:
             with open(segment.path, "rb", buffering=0) as file:
@@ -72,8 +71,8 @@ def take_up(directory: Path, inspected: Inspected) -> TakenUp:
     tidy(directory)
     result = TakenUp()
     result.records = [each for each in known if not each.acknowledged and each.damage.first is not None]
-    for (base, size, modified), following in zip(files, [*files[1:], None], strict=False):
-        segment = Segment(directory, base)
+    for (base, size, modified, term), following in zip(files, [*files[1:], None], strict=False):
+        segment = Segment(directory, base, term=term)
         segment.size, segment.modified = size, modified
         if following is None:
             assert newest is not None
@@ -105,7 +104,7 @@ def _take_up_newest(segment: Segment, found: Survey, result: TakenUp) -> list[Se
         result.lost.add(damage.first or 0, damage.end or 0)
     if found.pieces:
         return [segment.piece(each) for each in found.pieces]
-    return [Segment(segment.path.parent, segment.base)]
+    return [Segment(segment.path.parent, segment.base, segment.path)]
 
 
 def _leave_out(segment: Segment, damages: list[Damage], lost: Ranges) -> list[Segment]:

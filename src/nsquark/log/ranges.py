@@ -48,6 +48,10 @@ class Ranges:
             ends.append(end)
             self.count += end - start
             return
+        if start == ends[-1]:
+            ends[-1] = end
+            self.count += end - start
+            return
         # The ranges that overlap or touch end at or after `start` and begin at or before `end`.
         low = bisect_left(ends, start, self._head)
         high = bisect_right(starts, end, self._head)

@@ -28,6 +28,7 @@ from .damage import Damage
 _PREFIX = MAGIC[:3]
 _MAX_JUMP = 1 << 32  # positions that a single file can lose: it would have 140 GB
 _SEARCHED = 16  # a search gives up after checking this many times the bytes that are left of a file
+_LEAST_SEARCHED = 1 << 20  # bytes that a search may check in a file that is shorter than that
 _GLANCE = 1024  # looking at a header counts as checking this many bytes
 
 
@@ -235,7 +236,7 @@ class _Walk:
 
     def _search(self, offset: int, least: int, limit: int) -> list[_Found]:
         """The first whole batch behind `offset`, and the others up to `limit`, one of each run of them."""
-        self._allowance = max(_SEARCHED * (self._size - offset), self._window)
+        self._allowance = max(_SEARCHED * (self._size - offset), _LEAST_SEARCHED)
         found: list[_Found] = []
         for batch in self._candidates(offset + 1, least):
             found.append(batch)

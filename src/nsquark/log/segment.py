@@ -15,9 +15,11 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
+from nsquark import changes
 from nsquark.errors import LogDamaged, NsquarkError
 
 from .damage import Damage, Record, keep
+from .file_names import parse_stem, with_term
 from .recovery import Piece, Survey, survey
 
 SUFFIX = ".log"
@@ -97,9 +99,11 @@ class Segment:
         "suspected", "verified",
     )  # fmt: skip
 
-    def __init__(self, directory: Path, base: int, path: Path | None = None, start: int = 0) -> None:
+    def __init__(
+        self, directory: Path, base: int, path: Path | None = None, start: int = 0, term: int = 0
+    ) -> None:
         self.base = self.end = base
-        self.path = directory / f"{base:020d}{SUFFIX}" if path is None else path
+        self.path = directory / segment_name(base, term) if path is None else path
         self.start = self.size = self.marked_to = start
         self.stride = INDEX_STRIDE
         self.marks: list[tuple[int, int]] = []
@@ -132,7 +136,12 @@ class Segment:
     @property
     def file_base(self) -> int:
         """The first position of its file, damaged or not."""
-        return int(self.path.stem)
+        return _parsed(self.path)[0]
+
+    @property
+    def term(self) -> int:
+        """The term of the primary that has written the file."""
+        return _parsed(self.path)[1]
 
     @property
     def empty(self) -> bool:
@@ -207,6 +216,23 @@ class Segment:
     def delete(self) -> None:
         self.close()
         self.path.unlink(missing_ok=True)
+        changes.tell_deleted(self.path)
+
+
+def segment_name(base: int, term: int) -> str:
+    return with_term(f"{base:020d}", term) + SUFFIX
+
+
+def segments_in(names: Iterable[str]) -> list[tuple[int, int]]:
+    """(first position, term) of the segments among these names of files, in the order of the log."""
+    stems = (name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX))
+    return sorted(parsed for stem in stems if (parsed := parse_stem(stem)) is not None)
+
+
+def _parsed(path: Path) -> tuple[int, int]:
+    parsed = parse_stem(path.stem)
+    assert parsed is not None, path
+    return parsed
 
 
 def _offset_of(mark: tuple[int, int]) -> int:

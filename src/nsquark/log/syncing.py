@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .copying import COPY, copy_segment
+from .file_names import parse_stem
 from .segment import Segment
 from .tail import TailChunk
 
@@ -155,4 +156,5 @@ def take_up_doubts(directory: Path) -> set[int]:
     """Delete copies that a crash has left unfinished; returns the files (by position) whose fsync failed."""
     for path in directory.glob("*" + COPY):
         path.unlink(missing_ok=True)  # the file that was being copied is still there
-    return {int(path.stem) for path in directory.glob("*" + DOUBT) if path.stem.isdigit()}
+    doubted = (parse_stem(path.stem) for path in directory.glob("*" + DOUBT))
+    return {parsed[0] for parsed in doubted if parsed is not None}

@@ -42,15 +42,16 @@ class TopicLog:
         lease: IdLease,
         floor: int = 0,
         inspected: Inspected | None = None,
+        term: int = 0,
     ) -> None:
         """Open the log in `directory` (None: memory only), recovering what a crash left.
 
-        A new log begins at position `floor`. Raises OSError and UnknownVersion. Damaged bytes are kept aside
-        before they are cut off or left out.
+        A new log begins at position `floor`. New files belong to `term`. Raises OSError and UnknownVersion.
+        Damaged bytes are kept aside before they are cut off or left out.
         """
         self.directory = directory
         self.limits = limits
-        self.files = LogFiles(directory, limits, floor, inspected) if directory is not None else None
+        self.files = LogFiles(directory, limits, floor, inspected, term) if directory is not None else None
         self.tail = Tail(limits.tail_messages, TAIL_BYTES)
         self.first = self.end = floor
         self.unsynced = 0  # how many of the newest messages the disk may not hold

@@ -192,7 +192,7 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
     def _hand_up(self, until: float) -> None:
         upper = self._upper
         if isinstance(upper, asyncio.BufferedProtocol):
-            if filled := self._incoming.fill(memoryview(upper.get_buffer(-1))[:FLUSH_AT], until):
+            if filled := self._incoming.fill(memoryview(upper.get_buffer(-1)), until):
                 upper.buffer_updated(filled)
         elif filled := self._incoming.fill(self._shared.scratch, until):
             upper.data_received(bytes(self._shared.scratch[:filled]))
@@ -241,7 +241,7 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
         """Send what was written."""
         data = self._encode()
         if data and not self._raw.is_closing():
-            self._raw.write(data)
+            send_at_once(self._raw, self._fd, data)
 
     def write_now(self, data: Buffer) -> None:
         """Write and send without waiting for the end of the loop's turn."""

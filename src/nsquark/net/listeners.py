@@ -20,14 +20,16 @@ AT_ONCE = 128  # that are accepted in a turn of the loop
 ACCEPT_AGAIN = 0.1  # seconds after none could be accepted
 
 
-def listen(program: str, address: str, *, unix: bool = False) -> socket.socket:
+def listen(program: str, address: str, *, unix: bool = False, closed: bool = False) -> socket.socket:
     """A listening socket for `host:port`; with `unix`, for a path if it is none.
 
-    Raises StartError as NSQ words it.
+    With `closed`, the socket has its address and refuses connections until `serve` gets it. Raises StartError
+    as NSQ words it.
     """
     try:
         sock = _bind_unix(address) if unix and is_path(address) else _bind(address)
-        sock.listen(BACKLOG)
+        if not closed:
+            sock.listen(BACKLOG)
         sock.setblocking(False)
     except (OSError, ValueError) as error:
         reason = format_os_error(error) if isinstance(error, OSError) else f"listen tcp: {error}"
@@ -119,4 +121,5 @@ class Listener:
 
 async def serve(factory: Callable[[], asyncio.BaseProtocol], sock: socket.socket) -> Listener:
     """Accept connections from here on."""
+    sock.listen(BACKLOG)
     return Listener(factory, sock)

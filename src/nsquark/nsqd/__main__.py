@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nsquark.cli import notify, process
@@ -18,6 +21,8 @@ try:
     from nsquark.nsqd.storage.data_path import lock_data_path
 
     from .options import Options, parse, validate
+    from .replica.member_file import refuse_members_directory
+    from .replica.promotion import promote
     from .server import Server
 except (ImportError, TypeError, ValueError) as error:
     # One of another version, say: what it includes does not fit, and it raises any of these.
@@ -50,6 +55,16 @@ async def _serve(options: Options, certificates: Certificates) -> bool:
     logger.info("kernel: %s", KERNEL)
     if NOT_COMPILED:
         logger.warning("runs uncompiled, and slowly: no compiled %s", ", ".join(NOT_COMPILED))
+    if options.replica_group:
+        return await _be_member(options, certificates, signals)
+    refuse_members_directory(Path(options.data_path or "."))
+    if options.replica_of:
+        from .replica.follower_server import follow
+
+        notify.ready()
+        if not await follow(options, signals.first):
+            return True
+    promote(Path(options.data_path or "."))
     if not await take_over(options, signals.first):
         return True
     server = Server(options, certificates)  # says that it listens, so signals must be in good hands by now
@@ -63,6 +78,34 @@ async def _serve(options: Options, certificates: Certificates) -> bool:
     await server.drain(signals.second)
     notify.stopping("storing everything")
     stored = await server.stop()
+    logger.info("NSQ: bye")
+    return stored
+
+
+async def _be_member(options: Options, certificates: Certificates, signals: process.StopSignals) -> bool:
+    """Be a member of a replica group until a signal comes; returns whether everything could be stored."""
+    from .replica.member import Member
+
+    server = Server(options, certificates)
+    member = Member(options, server)
+    if certificates.offered:
+        process.on_hangup(partial(_reload, server))
+    notify.ready()
+    tasks = [asyncio.create_task(each) for each in (member.run(), signals.first.wait())]
+    await asyncio.wait(tasks, return_when=FIRST_COMPLETED)
+    if member.failure is not None:
+        raise member.failure
+    if tasks[0].done():
+        tasks[0].result()
+    logger.info("NSQ: stopping subsystems")
+    member.stopping = True
+    if member.serving:
+        notify.stopping("consumers finish what they have")
+        draining = asyncio.create_task(server.drain(signals.second))
+        await asyncio.wait([draining, asyncio.create_task(member.ended.wait())], return_when=FIRST_COMPLETED)
+        draining.cancel()  # there is nothing to wait for where another member leads by now
+    notify.stopping("storing everything")
+    stored = await member.stop()
     logger.info("NSQ: bye")
     return stored
 

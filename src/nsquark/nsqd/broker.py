@@ -15,17 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsquark import changes
 from nsquark.durable import sync_path
 from nsquark.log import OPEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.tls_handshake import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
 from nsquark.nsqd.core.chores import Chores
+from nsquark.nsqd.core.commit_gate import CommitGate
 from nsquark.nsqd.core.dead_letters import DeadLetters
 from nsquark.nsqd.core.timers import Timers
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.core.turn import Turn
 from nsquark.nsqd.protocol.certificates import Certificates
+from nsquark.nsqd.replica.recorder import Recorder
 from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
 from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
 from nsquark.nsqd.stats.memory import give_back_memory
@@ -58,11 +61,12 @@ class Broker:
         options: Options,
         loop: asyncio.AbstractEventLoop,
         certificates: Certificates | None = None,
+        handshakes: Handshakes | None = None,
     ) -> None:
         """Raises DataRefused and BadMetadata, and has changed nothing then."""
         self.options = options
         self.certificates = certificates or Certificates(options)
-        self.handshakes = Handshakes()
+        self.handshakes = handshakes or Handshakes()
         self.auth_servers: AuthServers | None = None
         if options.auth_http_address:
             from nsquark.nsqd.protocol.auth_servers import AuthServers
@@ -98,6 +102,14 @@ class Broker:
         self.node = Node(self._path, options.node_id)
         for record in self.node.damage:
             self.unhealthy(str(record), ("/node", record.path.name))
+        self.data_path = self._path
+        self.recorder = Recorder(self._path, self.node.term, loop)
+        self.gate: CommitGate | None = None
+        # What the member of a replica group says of itself: for /stats as JSON, for /metrics as text.
+        self.group_status: Callable[[], dict[str, object]] | None = None
+        self.group_metrics: Callable[[], str] | None = None
+        if options.replica_group:
+            self.gate = CommitGate(self.recorder.schedule, self.recorder.flush)
         self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
 
@@ -216,6 +228,7 @@ class Broker:
             gone = self._path / TOPICS / deleted_name(end)
             with contextlib.suppress(FileNotFoundError):
                 os.rename(old, gone)
+                changes.tell_renamed(old, gone)
             self._deleted.append(gone)
             self.node.raise_floor(end)
         del self.topics[name]

@@ -101,20 +101,21 @@ def _default_node_id() -> int:
     return crc32(md5(_host_name().encode(), usedforsecurity=False).digest()) % 1024
 
 
-class ImportKind(Kind):
-    """What becomes of messages that Go's nsqd has left in the data directory."""
+class WordKind(Kind):
+    """One of a few words."""
 
     refused_without_usage = True
 
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
     def parse(self, text: str, so_far: Any) -> str:
         word = text.lower()
-        if word not in IMPORTS:
-            raise ValueError(f"unknown value {quote(text)} ({', '.join(IMPORTS)})")
+        if word not in self._words:
+            raise ValueError(f"unknown value {quote(text)} ({', '.join(self._words)})")
         return word
 
     def coerce(self, value: object) -> str:
-        if isinstance(value, bool):
-            return "on" if value else "off"
         if not isinstance(value, str):
             raise wrong_type(value)
         return self.parse(value, None)
@@ -123,7 +124,14 @@ class ImportKind(Kind):
         return quote(value)
 
 
-IMPORTS = ("on", "off", "check")
+class ImportKind(WordKind):
+    """What becomes of messages that Go's nsqd has left in the data directory."""
+
+    def __init__(self) -> None:
+        super().__init__("on", "off", "check")
+
+    def coerce(self, value: object) -> str:
+        return ("on" if value else "off") if isinstance(value, bool) else super().coerce(value)
 
 
 # Without repr and eq: they are not used, and making them is most of the import.
@@ -215,6 +223,43 @@ class Options:
         " only say what would be taken over (check)",
         key="import",
     )
+    replica_of: str = flag(
+        STRING,
+        "",
+        "URL of the nsqd whose data this one copies: it serves no clients until it is promoted",
+    )
+    replica_secret_file: str = flag(
+        STRING,
+        "",
+        "path to a file with the secret that followers on other machines must bring",
+    )
+    replica_group: str = flag(STRING, "", "name of the replica group that this nsqd is a member of")
+    replica_member: str = flag(STRING, "", "name of this nsqd in its replica group")
+    replica_etcd: list[str] = flag(
+        STRINGS,
+        list,
+        "<addr>:<port> or URL of etcd, which decides who leads the group (may be given multiple times)",
+    )
+    replica_etcd_user: str = flag(STRING, "", "name of the user that etcd demands")
+    replica_etcd_password_file: str = flag(STRING, "", "path to a file with the password of that user")
+    replica_advertise: str = flag(
+        STRING, "", "<addr>:<port> at which the other members reach this nsqd's HTTP (default: as broadcast)"
+    )
+    replica_ack: str = flag(
+        WordKind("written", "synced"),
+        "written",
+        "when a member acknowledges: with the bytes in its kernel (written) or on its disk (synced)",
+    )
+    replica_bootstrap: bool = flag(
+        BOOL, False, "found the replica group with what this nsqd has, unless etcd knows the group already"
+    )
+    replica_timeout: float = flag(
+        DURATION, 2.0, "duration that a publish waits for a member before the group goes on without it"
+    )
+    replica_lease: float = flag(
+        DURATION, 3.0, "duration without a sign of life after which etcd takes the primary for gone"
+    )
+    min_copies: int = flag(INT, 1, "members that must be in sync for a publish to be taken")
     mem_queue_size: int = flag(INT, 10000, "number of messages to keep in memory (per topic/channel)")
     max_bytes_per_file: int = flag(INT, 104857600, "number of bytes per file before rolling")
     sync_every: int = flag(INT, 2500, "number of messages per fsync")
@@ -436,10 +481,32 @@ def _validate_further(options: Options) -> None:
         options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
         "--e2e-processing-latency-window-time must be > 0",
     )
+    _validate_group(options)
     _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
     _require(
         bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
     )
+
+
+def _validate_group(options: Options) -> None:
+    if not options.replica_group:
+        for name in ("replica_member", "replica_etcd", "replica_bootstrap", "replica_advertise"):
+            _require(not getattr(options, name), f"--{name.replace('_', '-')} needs --replica-group")
+        return
+    _require(bool(options.replica_member), "--replica-group needs --replica-member")
+    _require(bool(options.replica_etcd), "--replica-group needs --replica-etcd")
+    _require(not options.replica_of, "--replica-of and --replica-group exclude each other")
+    _require(bool(options.http_address), "--replica-group needs --http-address")
+    _require(1 <= options.min_copies <= 3, f"--min-copies must be [1,3], not {options.min_copies}")
+    _require(options.replica_timeout > 0, "--replica-timeout must be > 0")
+    _require(options.replica_lease >= 2, "--replica-lease must be >= 2s, which is etcd's least")
+    _require(
+        not options.replica_advertise or _has_port(options.replica_advertise),
+        f"--replica-advertise must be <addr>:<port>, not {quote(options.replica_advertise)}",
+    )
+    options.replica_etcd = [part for each in options.replica_etcd for part in each.split(",") if part]
+    if options.replica_ack == "synced":
+        options.sync_every = 1
 
 
 def _build(what: str, build: Callable[[Options], object], options: Options) -> None:

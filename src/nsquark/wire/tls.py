@@ -9,19 +9,26 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
+from nsquark import kernel
 from nsquark.errors import ConnectionLost
 from nsquark.kernel import Buffer
+
+if TYPE_CHECKING:
+    from .tls_records import TlsRecords
 
 REQUIRE, REQUIRE_VERIFY = "require", "require-verify"
 _TLS_1_2 = 771
 _RECORD = 16384
 _SEND = 1 << 18
+_SCRATCH = memoryview(bytearray(_RECORD))  # between two calls it holds nothing
 
 
 def server_context(
@@ -109,17 +116,26 @@ class TlsStream:
     Whatever is wrong with what the other side sends is raised as ConnectionLost, the reason in its text.
     """
 
+    __slots__ = ("_connection", "_failure", "_records", "ended")
+
     def __init__(self, context: SSL.Context) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
+        self._records = _direct_calls(self._connection)
+        self._failure: ConnectionLost | None = None  # found behind bytes that are handed up first
         self.ended = False  # the other side has said that it will send no more
 
     def received(self, data: Buffer) -> None:
+        if self._records is not None:
+            self._records.received(data)
+            return
         view = memoryview(data)
         while view:
             view = view[self._connection.bio_write(bytes(view)) :]
 
     def to_send(self) -> bytes:
+        if self._records is not None:
+            return self._records.to_send()
         pieces = []
         while True:
             try:
@@ -138,23 +154,54 @@ class TlsStream:
             raise ConnectionLost(_reason(error)) from None
         return True
 
-    def read(self) -> bytes:
-        """Some of what the other side has said, at most a record; nothing if there is no more yet."""
+    def read_into(self, room: memoryview) -> tuple[int, bool]:
+        """Put as much into the room as the other side has said; returns how much, and whether that is all.
+
+        It is all when more must be received first. Bytes before a record that cannot be read are given first,
+        and the error comes with the next call.
+        """
+        if self._failure is not None:
+            raise self._failure
+        filled = 0
         try:
-            return self._connection.recv(_RECORD)
+            if self._records is not None:
+                filled = self._records.read_into(room)
+                if self._records.result <= 0:
+                    self._explain(self._records.result)
+            else:
+                while filled < len(room):
+                    piece = self._connection.recv(min(_RECORD, len(room) - filled))
+                    room[filled : filled + len(piece)] = piece
+                    filled += len(piece)
         except SSL.WantReadError:
-            return b""
+            return filled, True
         except SSL.ZeroReturnError:
             self.ended = True
-            return b""
+            return filled, True
         except SSL.Error as error:
-            raise ConnectionLost(_reason(error)) from None
+            self._failure = ConnectionLost(_reason(error))
+            if not filled:
+                raise self._failure from None
+            return filled, False
+        return filled, filled < len(room)
+
+    def read(self) -> bytes:
+        """Some of what the other side has said, at most a record; nothing if there is no more yet."""
+        filled, _ = self.read_into(_SCRATCH)
+        return bytes(_SCRATCH[:filled])
 
     def write(self, data: Buffer) -> None:
         try:
-            self._connection.sendall(data)
+            if self._records is None:
+                self._connection.sendall(data)
+            elif not self._records.write(data):
+                self._explain(self._records.result)
         except SSL.Error as error:
             raise ConnectionLost(_reason(error)) from None
+
+    def _explain(self, result: int) -> None:
+        """Raise what pyOpenSSL raises where OpenSSL returns `result`."""
+        self._connection._raise_ssl_error(self._connection._ssl, result)
 
     def close(self) -> None:
         """Tell the other side that nothing more comes."""
@@ -182,6 +229,42 @@ class TlsStream:
 
 
 StreamFactory = Callable[[], TlsStream]
+
+
+def _direct_calls(connection: SSL.Connection) -> TlsRecords | None:
+    """Direct calls of OpenSSL for the records of a connection; None where that is not possible.
+
+    They need a compiler, and what pyOpenSSL and cryptography have without promising to keep it.
+    """
+    if not kernel.COMPILED:
+        return None
+    try:
+        addresses = _addresses()
+        private: Any = connection
+        ssl, incoming, outgoing = [
+            _address(pointer) for pointer in (private._ssl, private._into_ssl, private._from_ssl)
+        ]
+        from .tls_records import TlsRecords
+
+        return TlsRecords(connection, addresses, ssl, incoming, outgoing)
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+@cache
+def _addresses() -> tuple[int, ...]:
+    """Where the functions are that `tls_records` calls."""
+    from cryptography.hazmat.bindings._rust import _openssl
+
+    from .tls_records import FUNCTIONS
+
+    return tuple(_address(_openssl.ffi.addressof(_openssl.lib, name)) for name in FUNCTIONS)
+
+
+def _address(pointer: object) -> int:
+    from cryptography.hazmat.bindings._rust import _openssl
+
+    return int(_openssl.ffi.cast("uintptr_t", pointer))
 
 
 def standard_name(cipher: str) -> str:

@@ -100,5 +100,5 @@ def test_epsilon_greedy_does_not_pick_the_dead() -> None:
 def test_modes_have_names() -> None:
     assert make_pool("all", 2) is None
     assert isinstance(make_pool("epsilon-greedy", 2), EpsilonGreedy)
-    with pytest.raises(UsageError, match="none of all, round-robin, hostpool"):
+    with pytest.raises(UsageError, match="none of all, group, round-robin, hostpool"):
         make_pool("best", 2)  # type: ignore[arg-type]

@@ -74,6 +74,18 @@ def test_everything_else_goes_through_the_transport(sockets: Any, why_not: dict[
         sockets[1].recv(100)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_is_sent_alone_through_layers_does_not_wait(sockets: Any, alone: bool) -> None:
+    consumer, sent = consumer_at(sockets[0].fileno())
+    at_once: list[bytes] = []
+    assert consumer.answers is not None
+    consumer.answers.write_through(cast(Any, sent.append), cast(Any, at_once.append))
+    consumer.put(b"one", alone)
+    assert (at_once, sent) == (([b"one"], []) if alone else ([], [b"one"]))
+    with pytest.raises(BlockingIOError):
+        sockets[1].recv(100)
+
+
 def test_what_the_socket_does_not_take_is_the_transport_s(sockets: Any) -> None:
     consumer, sent = consumer_at(sockets[0].fileno())
     data = random.Random(1).randbytes(3 << 20)

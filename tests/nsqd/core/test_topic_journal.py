@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from nsquark.log import ChannelState, Deferred
 from nsquark.nsqd.core import backlog
 from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.core.topic_journal import restore_deferred
 from nsquark.nsqd.storage.syncer import Syncer
 from tests.nsqd.harness import SECOND, Clock, Harness, Publisher, Reader
 
@@ -372,3 +377,30 @@ def test_damage_to_any_piece_of_the_snapshot_loses_nothing(rig: Rig, tmp_path: P
     (elsewhere / "t" / name).write_bytes(data)
     channel = rig.opened(elsewhere, ["c"]).channels["c"]
     assert channel.unfinished >= rig.channel.unfinished
+
+
+@given(st.integers(0, 2**64).map(random.Random))
+@settings(max_examples=200, deadline=None)
+def test_deferred_messages_wait_for_their_channel_unless_it_has_passed_them(draw: random.Random) -> None:
+    state = ChannelState(1, draw.randrange(10))
+    for _ in range(draw.randrange(5)):
+        start = draw.randrange(40)
+        state.finish(start, start + draw.randrange(8))
+    for position in draw.sample(range(40), draw.randrange(4)):
+        state.requeue(position, position + 1, 2, 7)
+    deferred, at = [], 0
+    while at < 40:
+        count = draw.randrange(1, 6)
+        if draw.random() < 0.7:
+            deferred.append(Deferred(at, count, 1000 + at))
+        at += count
+    expected = dict(state.waiting)
+    passed = {each for start, end in state.passed for each in range(start, end)}
+    for each in deferred:
+        for position in range(max(each.position, state.position), each.position + each.count):
+            if position not in passed:
+                expected[position] = (0, each.due)
+                passed.add(position)
+    restore_deferred(state, deferred)
+    assert state.waiting == expected
+    assert {each for start, end in state.passed for each in range(start, end)} == passed

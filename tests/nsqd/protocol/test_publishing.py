@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.errors import BadTopic, Invalid
+from nsquark.errors import BadTopic, Invalid, PubFailed
 from nsquark.nsqd.protocol.publishing import checked_name
-from tests.daemon import mpub, pub
+from tests.daemon import dpub, mpub, pub
 from tests.nsqd.api import Api, running
 
 
@@ -69,3 +69,22 @@ async def test_a_topic_that_is_deleted_is_made_again_by_the_same_line(api: Api) 
     assert (await api.topic("t"))["message_count"] == 1
     [connection] = api.broker.connections
     assert connection.pub_counts == {"t": 5}
+
+
+async def test_behind_a_publish_that_was_refused_nothing_is_stored(api: Api) -> None:
+    client = await api.client()
+    await client.pub("t", b"1")
+    [connection] = api.broker.connections
+    answers = connection._answers
+    waiting = answers.expect(PubFailed)  # as a publish that the other members do not have yet
+    answers.expect(PubFailed).settle("replica group: 1 of 2 copies")
+    client.send(pub("t", b"2") + b"NOP\n" + pub("t", b"3") + mpub("t", [b"4"]) + dpub("t", 1000, b"5"))
+    client.send(pub("u", b"6"))
+    for _ in range(3):
+        assert (await api.topic("t"))["message_count"] == 1
+    waiting.settle(None)
+    await client.ok()
+    assert await client.error() == b"E_PUB_FAILED PUB failed replica group: 1 of 2 copies"
+    await client.closed()
+    assert (await api.topic("t"))["message_count"] == 1
+    assert "u" not in api.broker.topics

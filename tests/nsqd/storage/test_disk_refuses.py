@@ -352,7 +352,7 @@ async def test_a_new_topic_on_a_full_disk_is_refused_with_the_reason(
         fds = set(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as patch:
 
-            def refuse(directory: Path, inspected: object) -> Journal:
+            def refuse(directory: Path, inspected: object, term: int) -> Journal:
                 raise OSError(errno.ENOSPC, FULL)
 
             patch.setattr(topic_module, "Journal", refuse)

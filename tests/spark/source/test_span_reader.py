@@ -118,6 +118,7 @@ GOOD = batches_of([b"a", b"b"], 5)
         answer(5, 2, b"x" * len(GOOD)),
         answer(5, 2, GOOD + b"more than that"),
         answer(5, 3, GOOD),
+        answer(5, 2, GOOD + batches_of([b"c"], 7)),
         answer(5, 4, GOOD + GOOD),
         answer(5, 2, batches_of([b"a", b"b"], 6)),
         answer(5, 2, batches_of([b"a", b"b"], 3)),
@@ -134,6 +135,25 @@ def test_a_flipped_bit_is_no_row(at: int) -> None:
     body = answer(5, 2, damaged)
     with serving(body, len(body)) as address, pytest.raises(BadResponse):
         read(address, "0", 5, 7)
+
+
+def test_a_length_that_is_not_true_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an answer that promises a batch of a gigabyte, no more is made room for than comes, twice over."""
+    sizes: list[int] = []
+    grow = span_reader._SpanReader._grow_buffer
+
+    def noted(self: span_reader._SpanReader, size: int) -> None:
+        sizes.append(size)
+        grow(self, size)
+
+    monkeypatch.setattr(span_reader._SpanReader, "_grow_buffer", noted)
+    huge = GOOD[:8] + (1 << 30).to_bytes(4, "big") + GOOD[12:]
+    head = struct.pack(">4sIQQQ", b"NQR1", 2, 5, 0, 1 << 31)
+    body = head + huge + bytes(span_reader.PIECE)
+    with serving(body, len(body)) as address, pytest.raises(Unreachable):
+        read(address, "0", 5, 7)
+    assert len(sizes) > 1
+    assert max(sizes) <= 2 * span_reader.PIECE
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again() -> None:

@@ -27,7 +27,13 @@ HEADERS = (
     b"ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
 )
 IDLE = b"      0       0 |       5       5       0     0     0 |       0       0            5       0\n"
+ON_DISK = b"      0       0 |       5       0       5     0     0 |       0       0            5       0\n"
 CHANNEL = ("--topic=t", "--channel=c")
+
+
+def in_memory(out: bytes) -> bytes:
+    """The output as if nsqd had not freed the memory of the topic, which it does after some idle seconds."""
+    return out.replace(ON_DISK, IDLE)
 
 
 def http(nsqd: Nsqd) -> str:
@@ -83,13 +89,14 @@ async def test_the_command_line_is_told_apart_from_what_it_says() -> None:
 async def test_lines_are_nsqs_byte_for_byte(nsqd: Nsqd) -> None:
     await fill(nsqd)
     ended = await run("nsq_stat", http(nsqd), *CHANNEL, "--count=3", "--interval=50ms")
-    assert ended == (0, HEADERS + 3 * IDLE, "")
+    assert (ended.code, in_memory(ended.out), ended.err) == (0, HEADERS + 3 * IDLE, "")
 
 
 async def test_headers_come_again_before_the_25th_line(nsqd: Nsqd) -> None:
     await fill(nsqd)
     ended = await run("nsq_stat", http(nsqd), *CHANNEL, "--count", "26", "--interval", "1ms")
-    assert ended == (0, HEADERS + 24 * IDLE + HEADERS + 2 * IDLE, "")
+    expected = HEADERS + 24 * IDLE + HEADERS + 2 * IDLE
+    assert (ended.code, in_memory(ended.out), ended.err) == (0, expected, "")
 
 
 async def test_rates_are_by_the_interval_asked_for(nsqd: Nsqd) -> None:
@@ -140,7 +147,7 @@ async def test_nsqds_are_found_by_lookupd(nsqlookupd: Nsqlookupd, registered: Ns
     await until(lambda: listed(nsqlookupd))
     lookupd = f"--lookupd-http-address={nsqlookupd.http_address}"
     ended = await run("nsq_stat", lookupd, *CHANNEL, "--count=1", "--interval=10ms")
-    assert ended == (0, HEADERS + IDLE, "")
+    assert (ended.code, in_memory(ended.out), ended.err) == (0, HEADERS + IDLE, "")
     ended = await run("nsq_stat", lookupd, "--topic=nope", "--channel=c")
     assert (ended.code, ended.out, len(ended.said)) == (1, b"", 1)
     assert ended.said[0].startswith("ERROR: failed to get topic producers - ")
@@ -198,7 +205,7 @@ async def test_lookupds_that_fail_are_tolerated_with_the_nsqds_they_listed(
         assert await program.line() + await program.line() == HEADERS
     nsqlookupd.kill()
     await tolerant.says(f"going on without {nsqlookupd.http_address}")
-    assert await tolerant.line() == IDLE
+    assert in_memory(await tolerant.line()) == IDLE
     assert (await tolerant.interrupted()).code == 0
     ended = await strict.ended()
     assert ended.code == 1

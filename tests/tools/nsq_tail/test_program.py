@@ -139,7 +139,7 @@ async def test_a_reader_who_has_stopped_does_not_hold_up_the_end(nsqd: Nsqd) -> 
 
     await until(in_flight)
     program.process.send_signal(signal.SIGINT)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE):
         err = await program.stderr.read()
         program.stdout._transport.resume_reading()  # type: ignore[attr-defined]
         assert await program.process.wait() == 0

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from nsquark.client import Config, Consumer, Message
+from nsquark.tools.nsq_to_file.encoding import plain_lines
+from nsquark.tools.nsq_to_file.rotation import Archive
+from nsquark.tools.nsq_to_file.topic_writer import Subscription, TopicWriter
 from tests.client.scripted import RESPONSE, Peer, ScriptedNsqd, frame
 from tests.daemon import PATIENCE, until
 from tests.tools.nsq_to_file.archiver import Archiver
@@ -28,6 +34,27 @@ def gated(fd, real=archive_file._fdatasync):
 archive_file._fdatasync = gated
 sys.exit(main())
 """
+
+
+async def test_a_signal_in_the_moment_of_a_tick_ends_it_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer has gone off, and the writer has not run yet."""
+
+    async def nothing(_consumer: Consumer, _limit: int) -> list[Message]:
+        return await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Consumer, "take", nothing)
+    source = Subscription("t", "c", ["127.0.0.1:1"], [], Config())
+    with ThreadPoolExecutor(1) as threads:
+        writer = TopicWriter(source, cast(Archive, None), plain_lines, -1.0, threads)
+        waiting = asyncio.create_task(writer._next_run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+            if writer._wait is not None and writer._wait.expired():
+                break
+        assert not waiting.done()
+        writer.stop()
+        writer.reopen()
+        assert await waiting == []
 
 
 class Gate:

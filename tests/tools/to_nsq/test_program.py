@@ -225,13 +225,12 @@ async def test_several_mpubs_are_unanswered_at_a_time_and_not_without_bound() ->
 
         feeding = asyncio.create_task(feed())
         peer = await nsqd.peer(subscribed=False)
-        await until(lambda: len(peer.commands) > 8)
-        await peer.until("MPUB t")
+        await until(lambda: sum(map(len, peer.bodies)) > 4 << 20)
         size = 0
         while size != sum(map(len, peer.bodies)):
             size = sum(map(len, peer.bodies))
             await asyncio.sleep(0.3)
-        assert 4 << 20 < size < 12 << 20
+        assert size < 12 << 20
         assert not feeding.done()
         feeding.cancel()
         # It is told to end: what was sent is not answered in time, which is no good end.
@@ -267,6 +266,17 @@ async def test_closed_descriptors_are_no_reason_to_crash(nsqd: Nsqd) -> None:
 # ---- signals
 
 
+def unread(nsqd: Nsqd) -> bool:
+    """Whether a client has sent something that nsqd has not read: the kernel tells."""
+    port = int(nsqd.tcp_address.rpartition(":")[2])
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        int(fields[1].partition(":")[2], 16) == port and int(fields[4].partition(":")[2], 16) > 0
+        for fields in sockets
+        if fields[3] == "01"  # established
+    )
+
+
 async def test_an_nsqd_that_hangs_does_not_hold_up_the_end(nsqd: Nsqd) -> None:
     program = await Program.start("to_nsq", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}")
     program.stdin.write(b"one\n")
@@ -274,7 +284,7 @@ async def test_an_nsqd_that_hangs_does_not_hold_up_the_end(nsqd: Nsqd) -> None:
     nsqd.process.send_signal(signal.SIGSTOP)
     try:
         program.stdin.write(b"two\nthree\n")
-        await asyncio.sleep(0.2)  # for the line to be read, or not: both end in time
+        await until(lambda: unread(nsqd))
         ended = await program.interrupted()
     finally:
         nsqd.process.send_signal(signal.SIGCONT)

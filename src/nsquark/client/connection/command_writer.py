@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from nsquark.errors import ConnectFailed, ConnectionLost, OutcomeUnknown
+from nsquark.errors import ConnectFailed, ConnectionLost, OutcomeUnknown, ProtocolError
 from nsquark.wire.compression import Stream
 
 _WRITE_AT = 64 << 10  # collected bytes that are written at once instead of at the end of the turn
 _FINS_AT = 512  # FINs that are written at once, so that nsqd can send more while this client works
+
+Unanswered = deque[asyncio.Future[bytes]]
+Heir = Callable[[Unanswered, int, ProtocolError | None, Exception], None]
+"""Takes the futures that a lost connection leaves unanswered, and decides what becomes of their commands.
+
+The first `int` of them were sent. A ProtocolError is nsqd's answer to the oldest. The last argument is why
+the connection was lost.
+"""
 
 
 class CommandWriter:
@@ -35,6 +43,8 @@ class CommandWriter:
         self._flush_due = False
         self._write_resumed: asyncio.Future[None] | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self.heir: Heir | None = None  # without one, unanswered commands fail when the connection is lost
+        self._refused: ProtocolError | None = None  # the answer to the oldest waiter, kept for the heir
 
     def abort(self, error: Exception | None = None) -> None:
         raise NotImplementedError
@@ -77,9 +87,15 @@ class CommandWriter:
         self.send(command)
         return waiter
 
-    def ask_in_pieces(self, command: Iterable[bytes], size: int) -> asyncio.Future[bytes]:
-        """`ask` for many commands on an open connection: their pieces are joined once a turn."""
-        waiter: asyncio.Future[bytes] = self.loop.create_future()
+    def ask_in_pieces(
+        self, command: Iterable[bytes], size: int, waiter: asyncio.Future[bytes] | None = None
+    ) -> asyncio.Future[bytes]:
+        """`ask` for many commands on an open connection: their pieces are joined once a turn.
+
+        The answer goes to `waiter`, if there is a future for it already.
+        """
+        if waiter is None:
+            waiter = self.loop.create_future()
         self._waiters.append(waiter)
         self._unsent += 1
         self._out += command
@@ -103,15 +119,18 @@ class CommandWriter:
 
     def _fail_waiters(self, error: Exception) -> None:
         """The connection is gone. A command that has left may have been carried out."""
-        sent = len(self._waiters) - self._unsent
-        for place, waiter in enumerate(self._waiters):
-            if not waiter.done():
-                kind = OutcomeUnknown if place < sent else ConnectFailed
-                waiter.set_exception(kind(str(error)))
-        self._waiters.clear()
+        waiters, self._waiters = self._waiters, deque()
+        sent = len(waiters) - self._unsent
         self._out.clear()
         self._fins.clear()
         self.resume_writing()
+        if self.heir is not None:
+            self.heir(waiters, sent, self._refused, error)
+            return
+        for place, waiter in enumerate(waiters):
+            if not waiter.done():
+                kind = OutcomeUnknown if place < sent else ConnectFailed
+                waiter.set_exception(kind(str(error)))
 
     # ---- writing
 

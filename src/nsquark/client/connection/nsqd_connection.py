@@ -129,6 +129,8 @@ class NsqdConnection(CommandWriter, asyncio.BufferedProtocol, Generic[M]):
                 self._answer_oks(event.count)
             elif isinstance(event, Error):
                 self._error_received(parse_error(event.data))
+                if self._refused is not None:
+                    return  # it was nsqd's last answer, and its waiter is the heir's
             elif event.data == HEARTBEAT_DATA:
                 self.send(NOP)
             elif self._waiters:
@@ -153,7 +155,10 @@ class NsqdConnection(CommandWriter, asyncio.BufferedProtocol, Generic[M]):
         if not error.fatal:  # the error of a FIN, REQ or TOUCH: no future waits for these
             self._receiver.answer_failed(error)
             return
-        if self._waiters:
+        if self._waiters and self.heir is not None:
+            self._refused = error
+            self._reason = ConnectionLost(f"after the error {error}")
+        elif self._waiters:
             # The error answers the oldest command. nsqd closes the connection, which fails the others.
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -164,7 +169,10 @@ class NsqdConnection(CommandWriter, asyncio.BufferedProtocol, Generic[M]):
             logger.warning("%s: %s", self.address, error)
         self.open = False
         assert self._transport is not None
-        self._transport.close()
+        if self._refused is not None:
+            self._transport.abort()  # the heir waits, and nsqd reads no more
+        else:
+            self._transport.close()
 
     # ---- the handshake
 
@@ -195,6 +203,11 @@ class NsqdConnection(CommandWriter, asyncio.BufferedProtocol, Generic[M]):
         self._dispatch()
 
     # ---- the end
+
+    @property
+    def peer(self) -> object:
+        """The address of the socket at the other end; None if it has none."""
+        return self._transport.get_extra_info("peername") if self._transport is not None else None
 
     def close(self) -> None:
         """Send what was collected, then close."""

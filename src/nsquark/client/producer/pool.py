@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from nsquark.errors import UsageError
 
-Mode = Literal["all", "round-robin", "hostpool", "epsilon-greedy", "random"]
+Mode = Literal["all", "round-robin", "hostpool", "epsilon-greedy", "random", "group"]
 
 _FIRST_RETRY = 30.0
 _LONGEST_RETRY = 900.0
@@ -180,5 +180,5 @@ def make_pool(mode: Mode, hosts: int) -> Pool | None:
     if mode == "all":
         return None
     if mode not in _POOLS:
-        raise UsageError(f"mode {mode!r} is none of all, {', '.join(_POOLS)}")
+        raise UsageError(f"mode {mode!r} is none of all, group, {', '.join(_POOLS)}")
     return _POOLS[mode](hosts)

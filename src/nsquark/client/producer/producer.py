@@ -1,4 +1,4 @@
-"""`Producer`: publishing to one nsqd, or to several by one of NSQ's ways to choose."""
+"""`Producer`: publishing to one nsqd, to several by one of NSQ's ways to choose, or to a replica group."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from nsquark.wire.commands import MAX_DELAY_MS, body_bytes, line, pack_many, pac
 from ..addresses import Addresses, as_addresses
 from ..config import DEFAULT_CONFIG, Config, milliseconds
 from ..events import EventHook
+from .group import GroupPublisher
+from .nsqd_publisher import NsqdPublisher
 from .nsqd_publishers import NsqdPublishers
 from .pool import Mode
 from .size_limits import LARGEST, Body
@@ -21,7 +23,6 @@ from .size_limits import LARGEST, Body
 logger = logging.getLogger(__name__)
 
 _MOST_LINES = 1000  # topics whose command lines are remembered
-_NOWAIT_TIMEOUT = 10.0  # of the publishes that return a future
 
 
 class Producer:
@@ -31,6 +32,11 @@ class Producer:
     With several nsqds, `mode` chooses the one that gets a message: `hostpool` (in turn, avoiding those that
     failed), `round-robin`, `epsilon-greedy` (preferring the fast ones) or `random`; with `all`, each of them
     gets it.
+
+    With `mode="group"` the nsqds are the members of one replica group, or `group` is its name and `lookupd`
+    the nsqlookupds to find it by. The producer follows the group's primary. While there is none, publishes
+    wait. What was surely not stored is sent again, in order; what may be stored is not, unless
+    `repeat_unknown`.
 
     How a publish can end:
 
@@ -44,23 +50,42 @@ class Producer:
 
     def __init__(
         self,
-        nsqd: Addresses,
+        nsqd: Addresses = (),
         *,
         mode: Mode = "hostpool",
+        group: str | None = None,
+        lookupd: Addresses = (),
+        repeat_unknown: bool = False,
         config: Config = DEFAULT_CONFIG,
         max_pending: int = 10_000,
         on_event: EventHook | None = None,
     ) -> None:
-        """At most `max_pending` publishes to an nsqd are unanswered; `publish` waits beyond that."""
+        """At most `max_pending` publishes to an nsqd are unanswered; `publish` waits beyond that.
+
+        A `group` needs no `mode`. With `repeat_unknown`, publishes to a group whose outcome is unknown are
+        sent again within their timeout, so that they may be stored twice.
+        """
         addresses = as_addresses(nsqd)
-        if not addresses:
+        lookupds = (lookupd,) if isinstance(lookupd, str) else tuple(lookupd)
+        in_group = group is not None or mode == "group"
+        if not addresses and not (lookupds and in_group):
             raise UsageError("no nsqd to publish to")
+        if not in_group and (lookupds or repeat_unknown):
+            raise UsageError(f"{'lookupd' if lookupds else 'repeat_unknown'} is for a replica group")
         if max_pending < 1:
             raise UsageError(f"max_pending {max_pending!r}")
         self.config = config
         self._max_pending = max_pending
-        self._publishers = NsqdPublishers(addresses, mode, config, max_pending, on_event)
-        self._only = self._publishers.only
+        self._group: GroupPublisher | None = None
+        self._only: NsqdPublisher | None = None
+        self._publishers: NsqdPublishers | GroupPublisher
+        if in_group:
+            self._publishers = self._group = GroupPublisher(
+                addresses, group, lookupds, config, max_pending, repeat_unknown, on_event
+            )
+        else:
+            several = NsqdPublishers(addresses, mode, config, max_pending, on_event)
+            self._publishers, self._only = several, several.only
         # What nsqd tells is checked when the connection is there.
         self._max_msg_size = config.max_msg_size or LARGEST
         self._max_body_size = config.max_body_size or LARGEST
@@ -91,17 +116,17 @@ class Producer:
 
         All of it takes at most `timeout` seconds, the wait for a connection included. `retries` is how often
         to try again when the outcome is unknown or nsqd failed; with more than 0 a message may be stored
-        twice.
+        twice. In a replica group, what nsqd could not store is tried again anyhow.
         """
         if type(body) is not bytes or not 0 < len(body) <= self._max_msg_size:
             body = body_bytes(body, self._max_msg_size)
         head = self._pub_line(topic) if delay is None else self._dpub_line(topic, delay)
         command = (head, pack_size(len(body)), body)
-        answer = None if retries else self._publish_at_once(command, len(body), timeout)
+        answer = self._publish_at_once(command, len(body), timeout, retries)
         if answer is not None:
             await answer
         else:
-            await self._publishers.publish(command, timeout, retries)
+            await self._several.publish(command, timeout, retries)
 
     async def publish_many(
         self,
@@ -121,29 +146,33 @@ class Producer:
         runs = split_bodies(bodies, await self._publishers.split_size(timeout)) if split else [bodies]
         for run in runs:
             command = pack_many(head, run, self._max_msg_size, self._max_body_size)
-            answer = None if retries else self._publish_at_once((command,), len(command), timeout, run)
+            answer = self._publish_at_once((command,), len(command), timeout, retries, run)
             if answer is not None:
                 await answer
             else:
-                await self._publishers.publish((command,), timeout, retries, run)
+                await self._several.publish((command,), timeout, retries, run)
 
-    def publish_many_nowait(self, topic: str, bodies: Sequence[Body]) -> asyncio.Future[None]:
+    def publish_many_nowait(
+        self, topic: str, bodies: Sequence[Body], *, timeout: float = 10.0
+    ) -> asyncio.Future[None]:
         """`publish_many` without waiting, as `publish_nowait`."""
         command = pack_many(self._mpub_line(topic), bodies, self._max_msg_size, self._max_body_size)
-        return self._send_nowait((command,), len(command), bodies)
+        return self._send_nowait((command,), len(command), timeout, bodies)
 
-    def publish_nowait(self, topic: str, body: Body) -> asyncio.Future[None]:
+    def publish_nowait(self, topic: str, body: Body, *, timeout: float = 10.0) -> asyncio.Future[None]:
         """Publish a message without waiting: the future is done when nsqd has stored it, or fails.
 
         Raises PendingFull when `max_pending` are unanswered: await some of the futures, or use `publish`.
         """
         body = body_bytes(body, self._max_msg_size)
-        return self._send_nowait((self._pub_line(topic), pack_size(len(body)), body), len(body))
+        return self._send_nowait((self._pub_line(topic), pack_size(len(body)), body), len(body), timeout)
 
     def _send_nowait(
-        self, command: Sequence[bytes], size: int, bodies: Sequence[Body] | None = None
+        self, command: Sequence[bytes], size: int, timeout: float, bodies: Sequence[Body] | None = None
     ) -> asyncio.Future[None]:
         self._check_open()
+        if self._group is not None:
+            return self._group.publish_nowait(command, size, timeout, bodies)  # type: ignore[return-value]
         publisher = self._only
         if publisher is not None:
             connection = publisher.connection
@@ -152,14 +181,19 @@ class Producer:
                     raise PendingFull(f"{self._max_pending} publishes are unanswered")
                 if size > publisher.limits.unchecked:
                     publisher.limits.check(publisher.address, command, bodies)
-                deadline = connection.loop.time() + _NOWAIT_TIMEOUT
+                deadline = connection.loop.time() + timeout
                 return publisher.ask(connection, command, size, deadline)  # type: ignore[return-value]
         if len(self._late) >= self._max_pending:
             raise PendingFull(f"{self._max_pending} publishes are not sent yet")
-        task = asyncio.ensure_future(self._publishers.publish(command, _NOWAIT_TIMEOUT, 0, bodies))
+        task = asyncio.ensure_future(self._several.publish(command, timeout, 0, bodies))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
         return task
+
+    @property
+    def _several(self) -> NsqdPublishers:
+        assert isinstance(self._publishers, NsqdPublishers)
+        return self._publishers
 
     def _check_open(self) -> None:
         if self._closed:
@@ -183,12 +217,22 @@ class Producer:
         return line("DPUB", topic, delay_ms)
 
     def _publish_at_once(
-        self, command: Sequence[bytes], size: int, timeout: float, bodies: Sequence[Body] | None = None
+        self,
+        command: Sequence[bytes],
+        size: int,
+        timeout: float,
+        retries: int,
+        bodies: Sequence[Body] | None = None,
     ) -> asyncio.Future[bytes] | None:
-        """Publish without a task, if there is one nsqd, connected, with room for more; None otherwise."""
+        """Publish without a task: to a group, or if there is one nsqd, connected, with room for more.
+
+        Returns None otherwise, and for retries at an nsqd.
+        """
         self._check_open()
         publisher = self._only
-        if publisher is None:
+        if self._group is not None:
+            return self._group.publish(command, size, timeout, retries, bodies)
+        if publisher is None or retries:
             return None
         connection = publisher.connection
         if connection is None or not connection.open or connection.write_resumed is not None:

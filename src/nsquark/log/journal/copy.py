@@ -12,8 +12,10 @@ journal has switched to it, both files say the same.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
+from nsquark import changes
 from nsquark.durable import sync_path, write_all
 
 SUFFIX = ".new"
@@ -31,6 +33,10 @@ class JournalCopy:
         self._is_named = False  # whether it has its path, or is about to get it
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         self.fd = os.open(self._unfinished, flags, 0o600)
+        # Changes of the file are told by the name that listeners know, which another thread may change.
+        self._telling = threading.Lock()
+        self._told = self._unfinished
+        changes.tell_created(self._unfinished)
 
     def write(self, block: bytes) -> None:
         """Append a block. When the disk refuses, the copy gives the file up: the old one has everything."""
@@ -42,6 +48,9 @@ class JournalCopy:
             self.error = error
             self._remove()
         else:
+            if changes.listeners:
+                with self._telling:
+                    changes.tell_appended(self._told, self.size, block)
             self.size += len(block)
 
     def write_snapshot(self, block: bytes) -> None:
@@ -59,6 +68,9 @@ class JournalCopy:
             os.close(fd)
         self._is_named = True
         os.rename(self._unfinished, self.path)  # fails if the file was given up meanwhile
+        with self._telling:
+            changes.tell_renamed(self._unfinished, self.path)
+            self._told = self.path
         sync_path(self.path.parent)
 
     def give_up(self) -> None:
@@ -70,5 +82,7 @@ class JournalCopy:
 
     def _remove(self) -> None:
         self._unfinished.unlink(missing_ok=True)  # first, so that `complete` cannot rename it from here on
+        changes.tell_deleted(self._unfinished)
         if self._is_named:
             self.path.unlink(missing_ok=True)
+            changes.tell_deleted(self.path)

@@ -10,6 +10,7 @@ from nsquark.errors import UnknownVersion
 from nsquark.kernel.pure import BLOCK
 
 from ..damage import Damage
+from ..file_names import parse_stem, with_term
 from .records import MAGIC
 from .state import JournalState
 
@@ -34,25 +35,27 @@ class InspectedJournal:
     state: JournalState
     generations: list[int]
     readable: bool  # there is a file that can be used, or there are no files
+    paths: list[Path]  # of the files of these generations
     files: list[JournalFile]  # the newer ones that cannot be used, and then the one that is used
 
 
 def inspect_journal(directory: Path) -> InspectedJournal:
     """Read the journal without changing anything. Raises UnknownVersion and OSError."""
     paths = directory.glob(PREFIX + "*") if directory.is_dir() else ()
-    names = [path.name[len(PREFIX) :] for path in paths]
-    generations = sorted(int(name) for name in names if name.isdigit())
+    parsed = [(parse_stem(path.name[len(PREFIX) :]), path) for path in paths]
+    known = sorted((number, path) for number, path in parsed if number is not None)
+    generations, found = [number[0] for number, _ in known], [path for _, path in known]
     files: list[JournalFile] = []
     # The newest file whose snapshot is whole says everything. A file before it was kept until then.
-    for generation in reversed(generations):
-        files.append(_read_file(directory / file_name(generation)))
+    for path in reversed(found):
+        files.append(_read_file(path))
         if files[-1].whole:
-            return InspectedJournal(files[-1].state, generations, True, files)
-    return InspectedJournal(JournalState(), generations, not generations, files)
+            return InspectedJournal(files[-1].state, generations, True, found, files)
+    return InspectedJournal(JournalState(), generations, not generations, found, files)
 
 
-def file_name(generation: int) -> str:
-    return f"{PREFIX}{generation:06d}"
+def file_name(generation: int, term: int = 0) -> str:
+    return PREFIX + with_term(f"{generation:06d}", term)
 
 
 def _read_file(path: Path) -> JournalFile:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from nsquark import changes
 from nsquark.durable import write_all
 
 from ..damage import Damage, Record, keep, records, tidy
@@ -28,13 +29,16 @@ COMPACT_GROWTH = 8
 class Journal(JournalRecords):
     """The journal of one topic, or (without a directory) one that writes nothing."""
 
-    def __init__(self, directory: Path | None, inspected: InspectedJournal | None = None) -> None:
+    def __init__(
+        self, directory: Path | None, inspected: InspectedJournal | None = None, term: int = 0
+    ) -> None:
         """Read what is in the directory. Damaged bytes are kept aside before anything is written.
 
         Raises OSError and UnknownVersion.
         """
         super().__init__(gathers=directory is not None)
         self.directory = directory
+        self._term = term  # in the names of the files that are begun
         self.state = JournalState()
         self.damaged = False  # there were files, and none of them could be read
         self.generation = 0  # of the file that is written
@@ -70,7 +74,7 @@ class Journal(JournalRecords):
         self.state = found.state
         self.damaged = not found.readable
         self.generation = self._newest = found.generations[-1] if found.generations else 0
-        self._stale = [self._path(generation) for generation in found.generations]
+        self._stale = list(found.paths)
         self._stale += directory.glob(PREFIX + "*" + SUFFIX)  # a crash has left them unfinished
 
     def _put_aside(self, path: Path, damage: Damage) -> None:
@@ -87,7 +91,10 @@ class Journal(JournalRecords):
 
     def _path(self, generation: int) -> Path:
         assert self.directory is not None
-        return self.directory / file_name(generation)
+        return self.directory / file_name(generation, self._term)
+
+    def told_path(self) -> Path | None:
+        return self.path if self.directory is not None else None
 
     # ---- the file
 
@@ -133,6 +140,8 @@ class Journal(JournalRecords):
             os.close(fd)
             path.unlink(missing_ok=True)
             raise
+        changes.tell_created(path)
+        changes.tell_appended(path, 0, block)
         if self.fd >= 0:
             os.close(self.fd)
         self.generation = self._newest
@@ -143,6 +152,7 @@ class Journal(JournalRecords):
         for each in self._worthless:  # or a disk that takes files and does not sync them would fill up
             with contextlib.suppress(OSError):
                 each.unlink(missing_ok=True)
+                changes.tell_deleted(each)
         self._worthless = []
         stale, self._stale = self._stale, [path]
         return to_sync, stale
@@ -244,6 +254,8 @@ def replace_journal(fd: int, path: Path, stale: Sequence[Path]) -> None:
                 for each in stale:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(each.name, dir_fd=folder)
+                        if not each.exists():  # else it is the file of a topic that has this name now
+                            changes.tell_deleted(each)
         finally:
             os.close(folder)
     finally:

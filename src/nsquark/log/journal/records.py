@@ -24,7 +24,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
+from nsquark import changes
 from nsquark.kernel import BlockWriter
 from nsquark.kernel.pure import RANGE
 
@@ -133,6 +135,10 @@ class JournalRecords:
         """Record that a snapshot in many blocks begins here (`goes_on`), or that it is complete."""
         self.add(SNAPSHOT.pack(b"S", goes_on))
 
+    def told_path(self) -> Path | None:
+        """The file that `flush` writes to, for those that keep a copy of it."""
+        return None
+
     def drop(self) -> None:
         """Forget the records gathered."""
         self._block.drop()
@@ -164,5 +170,7 @@ class JournalRecords:
             self.incomplete = True
             os.ftruncate(self.fd, self.size)
             raise
+        if changes.listeners and (path := self.told_path()) is not None:
+            changes.tell_appended(path, self.size, block)
         self.size += size
         self.unsynced = True

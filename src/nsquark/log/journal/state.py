@@ -98,6 +98,16 @@ class JournalState:
         except (struct.error, UnicodeDecodeError) as error:
             raise ValueError(f"a record does not read: {error}") from None
 
+    def _apply_deferred(self, records: memoryview, at: int) -> int:
+        """Take a run of DEFER records, of which there may be a million; returns where it ends."""
+        unpack, size, append, last = DEFER.unpack_from, DEFER.size, self.deferred.append, len(records)
+        letter = records[at]
+        while at < last and records[at] == letter:
+            _, position, count, due = unpack(records, at)
+            append(Deferred(position, count, due))
+            at += size
+        return at
+
     def _apply(self, records: memoryview) -> bytes:
         at = 0
         while at < len(records):
@@ -143,9 +153,7 @@ class JournalState:
                     name, _ = self._numbers.pop(number)
                     self.channels.pop(name, None)
             elif kind == b"Q":
-                _, position, count, due = DEFER.unpack_from(records, at)
-                at += DEFER.size
-                self.deferred.append(Deferred(position, count, due))
+                at = self._apply_deferred(records, at)
             elif kind == b"P":
                 _, self.pumped = PUMP.unpack_from(records, at)
                 at += PUMP.size

@@ -7,6 +7,7 @@ from .latency import Latency, Percentile
 from .nodes import Node, NodeTopic
 from .overview import ChannelTotals, NodeTotals, Overview, SeenClient, TopicTotals
 from .pipelines import Pipeline, Pipelines, ReadChannel, Report
+from .replica import Replica, ReplicaMember
 from .stats import ChannelStats, ClientStats, TopicStats
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Pipeline",
     "Pipelines",
     "ReadChannel",
+    "Replica",
+    "ReplicaMember",
     "Report",
     "SeenClient",
     "Target",

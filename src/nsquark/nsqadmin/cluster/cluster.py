@@ -30,6 +30,7 @@ from nsquark.nsqadmin.upstream.client import NSQD, NSQLOOKUPD, parse_answer, wit
 from .document import Document, as_document, documents, integer, text, texts
 from .nodes import Node, NodeTopic, merge_sightings, parse_info, parse_producer
 from .overview import Overview, OverviewBuilder
+from .replica import Replica, parse_replica
 from .stats import ChannelStats, TopicStats, merge_channels, merge_topics, parse_topics
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class NodeStats:
     health: str
     start_time: int
     nsquark_version: str  # empty of Go's nsqd
+    replica: Replica | None = None  # of a node that is in a replica group
 
     @property
     def total_messages(self) -> int:
@@ -239,6 +241,7 @@ class Cluster:
             raise UpstreamError(NSQD, failures)
         stats = answers[0][1]
         topics = parse_topics(stats, node.address, node.hostname, time.time())
+        replica, silent = await self._replica_of(node, stats)
         return Found(
             NodeStats(
                 node,
@@ -246,9 +249,19 @@ class Cluster:
                 text(stats, "health"),
                 integer(stats, "start_time"),
                 text(stats, "nsquark_version"),
+                replica,
             ),
-            found.failures,
+            found.failures + silent,
         )
+
+    async def _replica_of(self, node: Node, stats: Document) -> tuple[Replica | None, list[Failure]]:
+        """The group of a node, whose `/stats` says whether it is in one. Other nodes are not asked."""
+        brief = parse_replica(as_document(stats.get("replica")))
+        if brief is None:
+            return None, []
+        answers, failures = await self.upstream.get_json_of([nsqd(node.dial_address)], "/replica")
+        full = parse_replica(as_document(answers[0][1])) if answers else None
+        return full or brief, failures
 
     async def find_node(self, address: str) -> Found[Node]:
         """The nsqd whose `Node.address` this is. Raises NodeNotFound and UpstreamError."""
@@ -371,10 +384,15 @@ class Cluster:
     async def _nsqds(
         self, question: Callable[[Daemon], Awaitable[T]]
     ) -> tuple[list[tuple[Daemon, T]], list[Failure]]:
-        """What the configured nsqds answer."""
+        """What the configured nsqds answer, but for standbys of replica groups, which serve no clients."""
         answers, failures = await self.upstream.each([nsqd(address) for address in self.nsqds], question)
         if not answers:
             raise UpstreamError(NSQD, failures)
+        lacking = [nsqd(failure.address) for failure in failures if failure.status == 404]
+        if lacking:
+            told, _ = await self.upstream.get_json_of(lacking, "/replica")
+            standbys = {daemon.address for daemon, answer in told if parse_replica(as_document(answer))}
+            failures = [failure for failure in failures if failure.address not in standbys]
         return answers, failures
 
     async def _info_of(self, daemon: Daemon) -> Document:

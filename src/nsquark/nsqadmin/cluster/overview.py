@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from nsquark.nsqadmin.upstream import Failure
 
-from .document import Document, boolean, documents, integer, text
+from .document import Document, as_document, boolean, documents, integer, text
 from .latency import Latency, parse_latency
 from .nodes import Node
+from .replica import Replica, parse_replica
 from .stats import ClientStats, parse_client
 
 
@@ -57,6 +58,7 @@ class NodeTotals:
     health: str = ""
     start_time: int = 0
     nsquark_version: str = ""  # empty of Go's nsqd
+    replica: Replica | None = None  # of a node that is in a replica group
     topic_count: int = 0
     channel_count: int = 0
     depth: int = 0  # of topics and of channels
@@ -107,6 +109,7 @@ class OverviewBuilder:
         totals.health = text(stats, "health")
         totals.start_time = integer(stats, "start_time")
         totals.nsquark_version = text(stats, "nsquark_version")
+        totals.replica = parse_replica(as_document(stats.get("replica")))
         for document in documents(stats, "topics"):
             self._add_topic(totals, document)
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nsquark.nsqadmin.cluster import Node, NodeTotals, Overview, TopicTotals
+from nsquark.nsqadmin.cluster import Node, NodeTotals, Overview, Replica, TopicTotals
 from nsquark.nsqadmin.history import CLUSTER, History, Key
 from nsquark.nsqadmin.pages.site import HEADERS, Site
 from nsquark.nsqadmin.pages.snapshot import TOPICS_AT_ONCE, Snapshot
@@ -62,6 +62,7 @@ class NodeRow:
     node: Node
     reached: bool
     unhealthy: bool
+    replica: Replica | None
     tombstoned: list[str]
     rate: float | None
     depth: int
@@ -72,7 +73,8 @@ class NodeRow:
 
     @property
     def name(self) -> str:
-        return f"{self.node.hostname} {self.node.address}"
+        group = f" {self.replica.group}" if self.replica is not None else ""
+        return f"{self.node.hostname} {self.node.address}{group}"
 
     @property
     def spark(self) -> str:
@@ -84,6 +86,7 @@ def node_row(totals: NodeTotals, history: History) -> NodeRow:
         totals.node,
         totals.failure is None,
         totals.health not in ("", "OK"),
+        totals.replica,
         [each.topic for each in totals.node.topics if each.tombstoned],
         history.rate(("node", totals.node.address)),
         totals.depth,
@@ -175,6 +178,7 @@ async def nodes(site: Site, request: Request) -> Response:
         {
             "name": lambda row: row.name,
             "version": lambda row: row.node.version,
+            "group": lambda row: row.replica.group if row.replica is not None else "",
             "rate": lambda row: row.rate or 0.0,
             "depth": lambda row: row.depth,
             "in_flight": lambda row: row.in_flight,
@@ -183,7 +187,12 @@ async def nodes(site: Site, request: Request) -> Response:
         },
         lambda row: row.name,
     )
-    values = {"section": "Nodes", "failures": snapshot.failures, "page": page}
+    values = {
+        "section": "Nodes",
+        "failures": snapshot.failures,
+        "page": page,
+        "has_groups": any(row.replica is not None for row in rows),
+    }
     return site.render(request, "nodes.html", values)
 
 

@@ -10,9 +10,10 @@ cdef bytes OKS
 cdef class AnswerQueue:
     cdef public list queue
     cdef public object transport
-    cdef public bint ended, closed
+    cdef public bint ended, closed, layered, refused
     cdef public int fd
-    cdef object _write, _write_now, _end
+    cdef public object write_now
+    cdef object _write, _end
 
     @cython.locals(answer=PublishAnswer)
     cpdef PublishAnswer expect(self, error, Py_ssize_t count=*)

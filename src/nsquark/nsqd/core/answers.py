@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nsquark.errors import ProtocolError
-from nsquark.kernel import write_some
+from nsquark.kernel import Buffer, write_some
 from nsquark.wire import OK, pack_error
 
 MOST_AT_ONCE = 512  # OKs that are written past the transport; the transport writes more than that
@@ -29,17 +29,23 @@ class Receipt(Protocol):
 class AnswerQueue:
     """Hands bytes to `write` in order, and calls `end` once when the last answer has been handed over."""
 
-    __slots__ = ("_end", "_write", "_write_now", "closed", "ended", "fd", "queue", "transport")
+    __slots__ = (
+        "_end", "_write", "closed", "ended", "fd", "layered", "queue", "refused", "transport", "write_now",
+    )  # fmt: skip
 
-    def __init__(self, write: Callable[[bytes], None], end: Callable[[], None]) -> None:
-        self._write = self._write_now = write
+    def __init__(self, write: Callable[[Buffer], None], end: Callable[[], None]) -> None:
+        self._write = self.write_now = write
         self._end = end
         # Bytes are ready and wait for a PublishAnswer before them. A step is taken when its turn comes.
         # A list: an idle connection has an empty one, and an empty deque would take 700 bytes more.
         self.queue: list[PublishAnswer | bytes | Callable[[], None]] = []
         self.ended = False  # the last answer is given, though it may still be in the queue
         self.closed = False  # nothing is handed over any more
+        # A publish could not be stored. The connection ends with that answer. What comes behind it must not
+        # be stored, because its client would not be told.
+        self.refused = False
         self.transport: asyncio.Transport | None = None
+        self.layered = False  # `write_now` goes through TLS or compression
         self.fd = -1  # where it is 0 or more, OKs go there past the transport
 
     def send_past(self, transport: asyncio.Transport) -> None:
@@ -66,17 +72,19 @@ class AnswerQueue:
         self.queue.append(step)
         self.flush()
 
-    def write_through(self, write: Callable[[bytes], None], write_now: Callable[[bytes], None]) -> None:
-        """Hand answers over to other functions from here on: to `write_now` if it is a single OK."""
-        self._write, self._write_now = write, write_now
+    def write_through(self, write: Callable[[Buffer], None], write_now: Callable[[Buffer], None]) -> None:
+        """Hand answers over to the functions of layers from here on: to `write_now` if it is a single OK."""
+        self._write, self.write_now = write, write_now
+        self.layered = True
         self.fd = -1
 
     def let_go(self) -> None:
         """The connection is gone. Publishes that are not settled yet hold this object, not the connection."""
         self.ended = self.closed = True
         self.queue.clear()
-        self._write = self._write_now = self._end = None  # type: ignore[assignment]
+        self._write = self.write_now = self._end = None  # type: ignore[assignment]
         self.transport = None
+        self.layered = False
         self.fd = -1
 
     def expect(self, error: type[ProtocolError], count: int = 1) -> PublishAnswer:
@@ -121,6 +129,7 @@ class AnswerQueue:
         command = answer.error.code.removeprefix("E_").removesuffix("_FAILED")
         answer.data = pack_error(answer.error(f"{command} failed {reason}").pack())
         answer.last = True
+        self.refused = True
         self.flush()
 
     def flush(self) -> None:
@@ -162,7 +171,7 @@ class AnswerQueue:
         data = ready[0] if len(ready) == 1 else b"".join(ready)
         if data and not self.closed:
             if data == OK:
-                self._write_now(data)
+                self.write_now(data)
             else:
                 self._write(data)
 

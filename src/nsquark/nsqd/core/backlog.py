@@ -18,7 +18,7 @@ from nsquark.log import ChannelState, Cursor, Deferred, Journal, JournalRecords,
 from nsquark.names import is_ephemeral
 
 from .in_flight import Flight
-from .redelivery import DeferredQueue, RequeuedQueue
+from .redelivery import DeferredQueue, DeferredRange, RequeuedQueue
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -126,11 +126,15 @@ class Backlog:
         self.cursor.seek(state.position)
         self.skipped = state.passed
         self.moves, self.emptied = state.moves, state.emptied
+        later = []
         for position, (attempts, due) in sorted(state.waiting.items()):
             if due > now:
-                self.push_deferred(due, position, 1, attempts)
+                later.append(DeferredRange(due, position, 1, attempts))
             else:
                 self.requeued.push(position, 1, attempts, state.position)
+        if later:
+            self.deferred.fill(later)
+            self.wake_when_due(self.deferred.first.due)
 
     def snapshot(self, journal: JournalRecords) -> Iterator[None]:
         """Add everything to the records of a journal.

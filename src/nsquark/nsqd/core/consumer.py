@@ -42,7 +42,7 @@ class Consumer:
         answers: AnswerQueue | None = None,
     ) -> None:
         """`send` hands bytes to the connection's transport. Where `answers` has a descriptor, messages that
-        are sent alone go to that descriptor, past the transport.
+        are sent alone go to that descriptor, past the transport; through TLS or compression they go at once.
         """
         self.connection = connection
         self.send = send
@@ -68,11 +68,15 @@ class Consumer:
     def put(self, frames: Buffer, alone: bool) -> None:
         """Send message frames. `alone` says that nothing follows at once that could share a system call."""
         answers = self.answers
-        if alone and answers is not None and answers.can_pass():
-            done = write_some(answers.fd, frames)
-            if done == len(frames):
+        if alone and answers is not None:
+            if answers.layered:
+                answers.write_now(frames)
                 return
-            frames = memoryview(frames)[done:]
+            if answers.can_pass():
+                done = write_some(answers.fd, frames)
+                if done == len(frames):
+                    return
+                frames = memoryview(frames)[done:]
         self.send(frames)
 
     # ---- flights

@@ -189,7 +189,7 @@ class DeadLetters:
     ) -> Redelivered:
         result = Redelivered()
         source.topic.commit()
-        end = source.topic.log.end
+        end = source.topic.visible_end
         seen = Ranges()
         if chosen is not None:
             limit = min(limit, 1)

@@ -116,7 +116,7 @@ class PublishStream:
         """
         pending = self._pending
         self.kept = b""
-        if pending is None or not pending.open:
+        if pending is None or not pending.open or self._answers.refused:
             return 0
         end = min(end, len(data))
         if not 0 <= start <= end:

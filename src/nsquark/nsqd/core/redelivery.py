@@ -11,7 +11,7 @@ The ranges of a queue do not overlap: a channel has every message in one place o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -186,6 +186,12 @@ class DeferredQueue:
         self._by_due.add(entry)
         self._by_position.add(entry)
         self.count += number
+
+    def fill(self, entries: Sequence[DeferredRange]) -> None:
+        """Put all of these into an empty queue. Many at once cost far less than one by one."""
+        self._by_due.update(entries)
+        self._by_position.update(entries)
+        self.count += sum(entry.number for entry in entries)
 
     def pop(self) -> DeferredRange:
         entry: DeferredRange = self._by_due.pop(0)

@@ -11,6 +11,7 @@ from nsquark.nsqd.storage.disk_reads import DiskReads
 from nsquark.nsqd.storage.node import Node
 from nsquark.nsqd.storage.syncer import Syncer
 
+from .commit_gate import CommitGate
 from .timers import Timers
 from .turn import Turn
 
@@ -30,6 +31,7 @@ class Services(Protocol):
     syncer: Syncer
     reads: DiskReads
     dead_letters: DeadLetters
+    gate: CommitGate | None  # where other members of a replica group must have what is published
     loop: asyncio.AbstractEventLoop
     topics: dict[str, Topic]
     problems: dict[Thing, str]

@@ -21,5 +21,7 @@ cdef class Topic(TopicChannels):
     @cython.locals(log=FastTopicLog, pending=FastPendingPublishes, writer=FastBatchWriter, first=int64_t, size=int64_t,
                    receipts=list, count=int64_t, now=int64_t)
     cpdef commit(self)
+    cdef _show(self)
+    cdef _wait_for_copies(self, list receipts)
     cdef _stored(self, int64_t first, list receipts)
     cdef _not_stored(self, error, int64_t first, list receipts)

@@ -33,6 +33,7 @@ from nsquark.wire import Mpub, Pubs
 from .answers import Receipt, settle_all
 from .backlog import SNAPSHOT_STEP
 from .channel import LAST_DUE, Channel
+from .commit_gate import CopiedAndSynced
 from .publish import PendingPublishes
 from .services import Services
 from .topic_channels import TopicChannels
@@ -78,24 +79,25 @@ class Topic(TopicChannels):
         )
         self.retention = Retention()
         found, found_journal = inspected or (None, None)
-        self.log = TopicLog(directory, self._limits, services.node.lease, services.node.floor, found)
+        node = services.node
+        self.log = TopicLog(directory, self._limits, node.lease, node.floor, found, node.term)
         # Where the log began when it was new. The files tell only that it did not begin behind this position.
         self.origin: int = min(self.log.first, services.node.floor)
         try:
-            self.journal = Journal(directory, found_journal)
+            self.journal = Journal(directory, found_journal, node.term)
         except BaseException:
             self.log.close(sync=False)  # its descriptor would never be closed
             raise
         published = partial(services.turn.published, self)
         self.pending = PendingPublishes(self.log.writer, published, self.commit, LARGE, TOO_MUCH)
-        self.pending.open = not self.ephemeral
+        self.publishing_changed()
         self.health = TopicHealth(services, name, self.log, self.journal, self.channels)
         self.journaling = TopicJournal(
             self.journal, self.snapshot, self.health, services.syncer, self.ephemeral
         )
         self.trimming = TopicTrimming(self, services.syncer.delete)
         self.health.tell_damage()
-        self.pumped = self.log.end
+        self.pumped = self.copied = self.log.end
         known = self.journal.state.epoch
         self.epoch = int.from_bytes(os.urandom(8), "big") if known is None else known
         self._update_slow_path()
@@ -111,6 +113,7 @@ class Topic(TopicChannels):
             self.pumped = stands
         deferred = all_deferred(log, state.deferred, self.pumped)
         self._held.extend([each for each in deferred if each.position >= self.pumped])
+        passed_on = [each for each in deferred if each.position < self.pumped]
         self._update_slow_path()
         for name in names:
             known = state.channels.get(name)
@@ -119,15 +122,18 @@ class Topic(TopicChannels):
             if known is None:
                 self._pass_lost(channel, channel.cursor.position, self.pumped)
                 continue
-            for each in deferred:
-                if each.position < self.pumped:
-                    restore_deferred(known, each)
+            restore_deferred(known, passed_on)
             for start, end in log.gaps(known.position):
                 known.finish(start, min(end, self.pumped))
             known.settle(log.end)
             known.position = max(known.position, log.first)
             channel.restore(known, now)
         self.journal.state = JournalState()  # the channels have it now, and go on from there
+        self.journaling.rewrite()
+
+    def begin_epoch(self) -> None:
+        """Have readers know that messages which they have read may be others now."""
+        self.epoch = int.from_bytes(os.urandom(8), "big")
         self.journaling.rewrite()
 
     def retain(self, retention: Retention) -> None:
@@ -142,6 +148,8 @@ class Topic(TopicChannels):
 
     def publish_pubs(self, pubs: Pubs, receipt: Receipt) -> None:
         """Add a run of PUB commands; the receipt is settled when they are stored."""
+        if self._refuses(receipt):
+            return
         count = pubs.count
         if self.ephemeral and (count := self._admit(count)) == 0:
             receipt.settle(None)
@@ -156,6 +164,8 @@ class Topic(TopicChannels):
 
     def publish_mpub(self, mpub: Mpub, receipt: Receipt) -> None:
         """Add the messages of an MPUB; the receipt is settled when they are stored."""
+        if self._refuses(receipt):
+            return
         count = mpub.count
         if self.ephemeral and (count := self._admit(count)) == 0:
             receipt.settle(None)
@@ -170,6 +180,8 @@ class Topic(TopicChannels):
 
     def publish(self, bodies: Sequence[Buffer], defer: float, receipt: Receipt) -> None:
         """Add whole bodies, deliverable after `defer` seconds."""
+        if self._refuses(receipt):
+            return
         if self.ephemeral:
             bodies = bodies[: self._admit(len(bodies))]
         if not bodies:
@@ -205,6 +217,19 @@ class Topic(TopicChannels):
         for other in self.channels.values():
             if other is not channel:
                 other.pass_over(first, self.log.end)
+
+    def _refuses(self, receipt: Receipt) -> bool:
+        """Whether too few members of the replica group are there to store what is published."""
+        gate = self.gate
+        if gate is None or not gate.refusing:
+            return False
+        receipt.settle(gate.refusing)
+        return True
+
+    def publishing_changed(self) -> None:
+        """The replica group takes publishes from now on, or refuses them."""
+        refused = self.gate is not None and bool(self.gate.refusing)
+        self.pending.open = not (self.ephemeral or self.exiting or refused)
 
     def _admit(self, count: int) -> int:
         """How many of `count` messages an ephemeral topic has room for while no channel takes them.
@@ -255,18 +280,42 @@ class Topic(TopicChannels):
             self._services.healthy()
         if self._held and self._held[-1].position >= first:
             self._journal_deferred(first)
-        if self.sync_every == 1:
+        if self.gate is not None:
+            self._wait_for_copies(receipts)
+        elif self.sync_every == 1:
             self.unsynced_receipts += receipts
         elif self.pending.consumers:
             self._turn.stored(receipts)
         else:
             settle_all(receipts)
+        if self.gate is None:
+            self._show()
+        if self.log.unsynced >= self.sync_every and not self.ephemeral and not self.syncs_soon:
+            self._services.syncer.request(self)
+
+    def _show(self) -> None:
+        """Let channels and readers have what is new."""
         if self.channels:
             self.pump()
         if self.watchers:
             self._tell_watchers()
-        if self.log.unsynced >= self.sync_every and not self.ephemeral and not self.syncs_soon:
-            self._services.syncer.request(self)
+
+    def _wait_for_copies(self, receipts: list[Receipt]) -> None:
+        """Answer and show what is stored once the other members of the replica group have it."""
+        if self.sync_every == 1 and receipts:
+            both: Receipt = CopiedAndSynced(receipts)
+            self.unsynced_receipts.append(both)
+            receipts = [both]
+        self.gate.then(partial(self._copied_until, self.log.end, receipts))  # type: ignore[union-attr]
+
+    def _copied_until(self, end: int, receipts: list[Receipt]) -> None:
+        self.copied = max(self.copied, end)
+        if not self.exiting:
+            self._show()
+        if self.pending.consumers:
+            self._turn.stored(receipts)
+        else:
+            settle_all(receipts)
 
     def _journal_deferred(self, first: int) -> None:
         """The deferred messages from the position `first` on are in the log now: tell the journal."""
@@ -302,7 +351,7 @@ class Topic(TopicChannels):
     @property
     def synced(self) -> int:
         """Everything before this position is on the disk for sure."""
-        return self.log.end - self.log.unsynced if not self.ephemeral else self.log.end
+        return min(self.visible_end, self.log.end if self.ephemeral else self.log.end - self.log.unsynced)
 
     def snapshot(self, journal: JournalRecords) -> Iterator[None]:
         """Add everything to the records of a journal; `Backlog.snapshot` says what may happen at a yield."""

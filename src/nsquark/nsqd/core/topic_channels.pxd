@@ -15,9 +15,10 @@ cdef class TopicChannels:
     cdef public object journaling, health, options, clock
     cdef public str name
     cdef public dict channels, holds
-    cdef public set watchers
+    cdef public set watchers, unconfirmed
     cdef public FastHistogram delivery_times
-    cdef public int64_t pumped, passed_on, moves
+    cdef public object gate
+    cdef public int64_t pumped, copied, passed_on, moves
     cdef public bint ephemeral, paused, starting, exiting, active, needs_slow_path
     cdef readonly object _services
     cdef FastTurn _turn

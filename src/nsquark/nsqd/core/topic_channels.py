@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsquark.errors import LogDamaged
@@ -51,6 +52,9 @@ class TopicChannels:
         self.ephemeral = is_ephemeral(name)
         self.channels: dict[str, Channel] = {}
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
+        self.gate = None if self.ephemeral else services.gate
+        self.unconfirmed: set[Channel] = set()  # new, and the other members do not have them yet
+        self.copied = 0  # up to here the members of the replica group have the log, where there is a gate
         self.pumped = 0
         self.passed_on = 0  # messages, to every channel there was
         self.paused = False
@@ -73,7 +77,12 @@ class TopicChannels:
         commit.
         """
         self.needs_slow_path = bool(
-            self.ephemeral or self.channels or self.watchers or self._held or self._problems
+            self.ephemeral
+            or self.channels
+            or self.watchers
+            or self._held
+            or self._problems
+            or self.gate is not None
         )
 
     def problems_changed(self) -> None:
@@ -106,6 +115,11 @@ class TopicChannels:
     # ---- passing on
 
     @property
+    def visible_end(self) -> int:
+        """Where channels and readers see the log end."""
+        return self.log.end if self.gate is None else self.copied
+
+    @property
     def depth(self) -> int:
         depth = self.log.end - self.pumped
         return depth - self.log.lost.count_from(self.pumped) if self.log.lost else depth
@@ -125,10 +139,12 @@ class TopicChannels:
             return
         log = self.log
         before, end = self.pumped, log.end
+        if self.gate is not None:
+            end = self.copied
         if self._held:
             end = self._pass_deferred(end)
         number = end - before
-        if not number:
+        if number <= 0:  # less than 0: the topic was emptied of what the gate still holds
             return
         self.pumped = end
         if log.lost.count:
@@ -206,6 +222,10 @@ class TopicChannels:
             if not channel.ephemeral:
                 self.journal.create(channel.number, name, self.pumped)
                 self.journaled()
+                if self.gate is not None:
+                    self.journaling.flush()
+                    self.unconfirmed.add(channel)
+                    self.gate.then(partial(self.unconfirmed.discard, channel))
             self._services.changed(self.ephemeral or channel.ephemeral)
             self._services.announce(self.name, name)
             self.pump()

@@ -7,7 +7,7 @@ What goes into a journal is known to the topic and its channels (`snapshot`), ho
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -202,18 +202,38 @@ def all_deferred(log: TopicLog, journaled: list[Deferred], pumped: int) -> list[
 
     The log knows them by batch, the journal by publish, so that one may hold several of the other.
     """
-    found, known = [], log.first
-    left = [each for each in journaled if each.position not in log.lost]
+    found, known, log_end = [], log.first, log.end
+    left = [each for each in journaled if each.position not in log.lost] if log.lost else journaled
     for each in sorted([*log.recovered, *left], key=attrgetter("position")):
-        start, end = max(each.position, known), min(each.position + each.count, log.end)
+        start, end = each.position, each.position + each.count
+        if end <= known:
+            continue
+        if known <= start and end <= log_end and not start < pumped < end:  # there may be a million of these
+            found.append(each)
+            known = end
+            continue
+        start, end = max(start, known), min(end, log_end)
         known = max(known, end)
         middle = max(start, min(pumped, end))
         found += [Deferred(a, b - a, each.due) for a, b in ((start, middle), (middle, end)) if a < b]
     return found
 
 
-def restore_deferred(state: ChannelState, each: Deferred) -> None:
-    """Deferred messages that were passed on to a channel wait there, unless it has finished them."""
-    for position in range(max(each.position, state.position), each.position + each.count):
-        if position not in state.passed:
-            state.requeue(position, position + 1, 0, each.due)
+def restore_deferred(state: ChannelState, deferred: Iterable[Deferred]) -> None:
+    """Deferred messages that were passed on to a channel wait there, unless it has finished them.
+
+    `deferred` is in order, and each position comes once.
+    """
+    passed, waiting = state.passed, state.waiting
+    begin = end = state.position  # of a run that waits, and is not added to `passed` yet
+    for each in deferred:
+        first, stop = max(each.position, state.position), each.position + each.count
+        pieces = list(passed.gaps(first, stop)) if passed.overlaps(first, stop) else [(first, stop)]
+        for first, stop in pieces:
+            for position in range(first, stop):
+                waiting[position] = (0, each.due)
+            if first > end:
+                passed.add(begin, end)
+                begin = first
+            end = max(end, stop)
+    passed.add(begin, end)

@@ -6,6 +6,7 @@ from nsquark.nsqd.core.answers cimport settle_all
 @cython.final
 cdef class Turn:
     cdef readonly object clock, monotonic
+    cdef public object send_copies
     cdef object _schedule
     cdef bint _scheduled, _queued
     cdef dict _topics, _journals

@@ -66,6 +66,8 @@ class Turn:
         self._journals: dict[Topic, None] = {}
         self._stored: list[Receipt] = []
         self._pumps: dict[Topic, None] = {}
+        # Called at the end of each turn: the primary of a replica group sends what was written.
+        self.send_copies: Callable[[], None] | None = None
         # What the time did not suffice for. In order, and quick to take the first from: a dict is not.
         self._left: OrderedDict[Topic, OrderedDict[Channel, None]] = OrderedDict()
 
@@ -154,6 +156,8 @@ class Turn:
                     topic.flush_journal()
                 except Exception:
                     logger.exception("topic %s could not write its journal", topic.name)
+        if self.send_copies is not None:
+            self.send_copies()
         self._scheduled = False
         if self._topics or self._channels or self._left or self._journals or self._stored or self._pumps:
             self._wake()

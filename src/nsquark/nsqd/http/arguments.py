@@ -72,14 +72,14 @@ def is_ours(topic: Topic, request: Request) -> None:
 
 def bounds(topic: Topic) -> dict[str, object]:
     """The epoch of the log, and where it begins and ends."""
-    return {"epoch": f"{topic.epoch:016x}", "first": topic.log.first, "next": topic.log.end}
+    return {"epoch": f"{topic.epoch:016x}", "first": topic.log.first, "next": topic.visible_end}
 
 
 def check_position(topic: Topic, position: int) -> None:
     """Refuse a position that the log has no longer, or does not have yet."""
     if position < topic.log.first:
         raise HttpError(410, "POSITION_GONE", {"position": position, **bounds(topic)})
-    if position > topic.log.end:
+    if position > topic.visible_end:
         raise HttpError(416, "POSITION_NOT_REACHED", {"position": position, **bounds(topic)})
 
 
@@ -122,7 +122,7 @@ async def resolve(broker: Broker, topic: Topic, place: Place) -> int:
     """The position of a place, which is there in the log."""
     topic.commit()
     if place.word:
-        return topic.log.first if place.word == "earliest" else topic.log.end
+        return topic.log.first if place.word == "earliest" else topic.visible_end
     if place.position is not None:
         check_position(topic, place.position)
         return place.position

@@ -9,6 +9,7 @@ the auth servers counts as for a TCP client. The route's `access` says what the 
 | `anybody` | nothing |
 | `known` | a secret with any authorization |
 | `publish` | `publish` on the topic |
+| `application` | `publish` on any topic; the handler asks `request.grants` about the application's topics |
 | `subscribe` | `subscribe` on the topic and the channel; without a channel, on one without a name |
 | `read` | the same; the name of the channel may also come as `through`, and then it need not exist |
 | `subscribe or everything` | as `subscribe` if a topic is named, otherwise as below |
@@ -42,7 +43,7 @@ from nsquark.nsqd.protocol.auth import PUBLISH, SUBSCRIBE, Authorizations
 if TYPE_CHECKING:
     from nsquark.nsqd.protocol.auth_servers import AuthServers, Credentials
 
-ANYBODY, KNOWN = "anybody", "known"
+ANYBODY, KNOWN, APPLICATION = "anybody", "known", "application"
 READ, SUBSCRIBE_OR_EVERYTHING = "read", "subscribe or everything"
 MAX_REMEMBERED = 4096
 REFUSED_FOR = 1.0  # seconds in which the same secret is not asked for again
@@ -135,9 +136,12 @@ def _credentials(request: Request) -> Credentials:
 def _check(held: Authorizations | None, access: str, request: Request) -> None:
     if held is None or not held.entries:
         raise HttpError(401, "AUTH_FAILED", headers=_CHALLENGE)
+    request.grants = held
     if access == KNOWN:
         return
-    if access == PUBLISH:
+    if access == APPLICATION:
+        allowed = held.allows_somewhere(PUBLISH)
+    elif access == PUBLISH:
         allowed = held.allows(PUBLISH, _topic(request))
     elif access == SUBSCRIBE or (access == SUBSCRIBE_OR_EVERYTHING and "topic" in request.query):
         allowed = held.allows(SUBSCRIBE, _topic(request), request.query.get("channel", ""))

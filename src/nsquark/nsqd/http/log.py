@@ -67,7 +67,7 @@ class LogApi:
         wait_ms = number(request, "wait_ms", 0, LONGEST_WAIT_MS)
         time_ms = number(request, "timestamp_ms", -1, MAX_POSITION // 1_000_000)
         topic.commit()
-        beyond = number(request, "from", topic.log.end)
+        beyond = number(request, "from", topic.visible_end)
         if wait_ms:
             await _news(request, topic, beyond, wait_ms / 1000)
             is_ours(topic, request)
@@ -84,7 +84,7 @@ class LogApi:
         if channel is not None:
             if channel.exiting:
                 raise HttpError(404, "CHANNEL_NOT_FOUND")
-            known = beyond if "from" in request.query else number(request, "commit", topic.log.end)
+            known = beyond if "from" in request.query else number(request, "commit", topic.visible_end)
             told["channel"] = describe(channel, known)
         return v1_json(told)
 
@@ -96,7 +96,7 @@ class LogApi:
         topic.commit()
         start = number(request, "from", topic.log.first)
         check_position(topic, start)
-        end = min(number(request, "to", topic.log.end), topic.log.end)
+        end = min(number(request, "to", topic.visible_end), topic.visible_end)
         max_bytes = number(request, "max_bytes", DEFAULT_READ, LARGEST_READ)
         indexed = bool(number(request, "index", 1, 1))
         if end < start:
@@ -174,7 +174,7 @@ def commit(channel: Channel, position: int, moves: int | None) -> bool:
     channel.read_for(0)
     if moves is not None and moves < channel.moves:
         return False
-    if position > topic.log.end:
+    if position > topic.visible_end:
         raise HttpError(416, "POSITION_NOT_REACHED", {"position": position, **bounds(topic)})
     with journaling(topic):
         return channel.commit(position, moves)
@@ -203,7 +203,7 @@ async def _news(request: Request, topic: Topic, position: int, seconds: float) -
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    while topic.log.end <= position and not topic.exiting:
+    while topic.visible_end <= position and not topic.exiting:
         news: asyncio.Future[None] = loop.create_future()
 
         def wake(news: asyncio.Future[None] = news) -> None:

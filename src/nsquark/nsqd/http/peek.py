@@ -48,9 +48,9 @@ class PeekApi:
         topic.commit()
         limit, max_bytes = _limits(request)
         log = topic.log
-        start = number(request, "from", max(log.first, log.end - limit))
+        start = number(request, "from", max(log.first, topic.visible_end - limit))
         check_position(topic, start)
-        there = (Shown(first, end - first, 0) for first, end in log.lost.gaps(start, log.end))
+        there = (Shown(first, end - first, 0) for first, end in log.lost.gaps(start, topic.visible_end))
         shown = list(_first(there, limit))
         return await self._answer(topic, {"topic_name": topic.name, **bounds(topic)}, shown, max_bytes)
 

@@ -46,6 +46,7 @@ from .arguments import (
     topic_and_channel_name,
 )
 from .channels import ChannelApi
+from .commit_hold import CommitHold
 from .config import ConfigApi
 from .guard import HttpGuard
 from .leases import LeaseApi
@@ -71,7 +72,8 @@ def router(broker: Broker) -> Router:
     options = broker.options
     api = HttpApi(broker)
     config = ConfigApi(options, broker.lookup.set_addresses)
-    table = Router(HttpGuard(broker.auth_servers) if options.http_auth and broker.auth_servers else None)
+    guard = HttpGuard(broker.auth_servers) if options.http_auth and broker.auth_servers else None
+    table = Router(guard, CommitHold(broker, broker.gate) if broker.gate is not None else None)
     max_msg, max_body = options.max_msg_size, options.max_body_size
     # `access` is what a client must be allowed with --http-auth, see guard.py
     table.add("GET", "/ping", api.ping, access="anybody")
@@ -201,11 +203,13 @@ class HttpApi:
     # ---- publishing
 
     def pub(self, request: Request) -> PendingResponse:
-        if not request.body:
+        body = request.body
+        if not body:
             raise HttpError(400, "MSG_EMPTY")
         topic = self._topic_to_publish(request)
+        defer = parse_defer_ms(request, self._broker.options) / 1000 if "defer" in request.query else 0.0
         receipt = PublishReceipt()
-        topic.publish((request.body,), parse_defer_ms(request, self._broker.options) / 1000, receipt)
+        topic.publish((body,), defer, receipt)
         return receipt
 
     def mpub(self, request: Request) -> Response | PendingResponse:

@@ -7,13 +7,14 @@ import json
 import re
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsquark.gotext import parse_int
 from nsquark.http import HttpError, Request, Response, Router, v1_json
 from nsquark.http.slices import slices
 from nsquark.names import is_ephemeral, is_valid_name
 from nsquark.nsqd.broker import Broker
+from nsquark.nsqd.protocol.auth import PUBLISH, Authorizations
 from nsquark.nsqd.staged.application import Home, Published, Stage, StagingError, Wanted
 from nsquark.nsqd.staged.stage_file import BadStage
 
@@ -35,50 +36,90 @@ def add_staging_routes(table: Router, broker: Broker) -> None:
     api = StagingApi(broker)
     max_body = broker.options.max_body_size
     table.add("POST", "/staged/put", api.put, max_body=max_body, logged=False, access="publish")
-    # `put` has checked the topic; these only name the stages
-    table.add("POST", "/staged/prepare", api.prepare, max_body=MAX_PUBLISH_BODY, access="known")
-    table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY, access="known")
-    table.add("POST", "/staged/abort", api.abort, access="known")
+    table.add("POST", "/staged/prepare", api.prepare, max_body=MAX_PUBLISH_BODY, access="application")
+    table.add("POST", "/staged/publish", api.publish, max_body=MAX_PUBLISH_BODY, access="application")
+    table.add("POST", "/staged/abort", api.abort, access="application")
     table.add("GET", "/staged", api.listed, access="known")
 
 
+class Put(NamedTuple):
+    """A put that is well-formed."""
+
+    app: str
+    batch: int
+    partition: int
+    attempt: str
+    seq: int
+    topic: str
+    defer_ms: int
+    messages: int
+    body: bytes
+
+
 class StagingApi:
+    """The handlers. An application belongs to the clients that may publish to all of its topics.
+
+    Any other client could put messages into a batch of it, publish what it has not finished, drop what it has
+    staged, or have nsqd take a batch as known that never came.
+    """
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._staging = broker.staging
 
     def put(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
+        put = self._parse_put(request)
+        return self._put(put) if request.grants is None else self._put_checked(request, put)
+
+    def _parse_put(self, request: Request) -> Put:
         app, batch = _app(request), _number(request, "batch")
         partition, attempt = _number(request, "partition", MAX_PARTITION), _attempt(request)
         seq = _number(request, "seq", MAX_PARTITION)
         topic = self._topic(request)
         defer_ms = parse_defer_ms(request, self._broker.options)
         count = parse_mpub(request.body, self._broker.options, exact=True).count
+        return Put(app, batch, partition, attempt, seq, topic, defer_ms, count, request.body)
+
+    async def _put_checked(self, request: Request, put: Put) -> Response:
         try:
-            stage = self._staging.stage(app, batch, partition, attempt)
+            await self._check_owner(request, put.app)
+        except OSError as error:
+            return self._refused(error)
+        answer = self._put(put)
+        return answer if isinstance(answer, Response) else await answer
+
+    def _put(self, put: Put) -> Response | Coroutine[Any, Any, Response]:
+        try:
+            stage = self._staging.stage(put.app, put.batch, put.partition, put.attempt)
             if stage is None:
                 return KNOWN
             if stage.records < 0:
-                return self._put_later(stage, seq, topic, count, defer_ms, request.body)
-            self._staging.put(stage, seq, topic, count, defer_ms, request.body)
+                return self._put_later(stage, put)
+            self._staging.put(stage, put.seq, put.topic, put.messages, put.defer_ms, put.body)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None
         except OSError as error:
             return self._refused(error)
         return STORED
 
-    async def _put_later(
-        self, stage: Stage, seq: int, topic: str, count: int, defer_ms: int, body: bytes
-    ) -> Response:
+    async def _put_later(self, stage: Stage, put: Put) -> Response:
         """The stage is of an earlier process, and must be looked into."""
         try:
             await self._staging.folder.recover(stage)
-            self._staging.put(stage, seq, topic, count, defer_ms, body)
+            self._staging.put(stage, put.seq, put.topic, put.messages, put.defer_ms, put.body)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None
         except OSError as error:
             return self._refused(error)
         return STORED
+
+    async def _check_owner(self, request: Request, app: str) -> None:
+        """Raises HttpError if the client may not publish to every topic of the application, and OSError."""
+        held = request.grants
+        if isinstance(held, Authorizations):
+            topics = await self._staging.topics_of(app)
+            if not all(held.allows(PUBLISH, topic) for topic in topics):
+                raise HttpError(403, "UNAUTHORIZED")
 
     def _refused(self, error: OSError) -> Response:
         self._broker.unhealthy(str(error))
@@ -93,6 +134,7 @@ class StagingApi:
             raise HttpError(400, "INVALID_HOME_URL")
         wanted, _ = _parse_wanted(request.body)
         try:
+            await self._check_owner(request, app)
             prepared = await self._staging.prepare(app, batch, wanted, home)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None
@@ -104,6 +146,7 @@ class StagingApi:
         app, batch = _app(request), _number(request, "batch")
         wanted, note = _parse_wanted(request.body)
         try:
+            await self._check_owner(request, app)
             published = await self._staging.publish(app, batch, wanted, note)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None
@@ -117,11 +160,12 @@ class StagingApi:
             raise
         return v1_json(_answer(published))
 
-    def abort(self, request: Request) -> Response:
+    async def abort(self, request: Request) -> Response:
         app, batch = _app(request), _number(request, "batch")
         partition = _number(request, "partition", MAX_PARTITION) if "partition" in request.query else None
         attempt = _attempt(request) if "attempt" in request.query else None
         try:
+            await self._check_owner(request, app)
             number = self._staging.abort(app, batch, partition, attempt)
         except StagingError as error:
             raise HttpError(error.status, error.code) from None

@@ -24,6 +24,7 @@ from pathlib import Path
 from nsquark.diskqueue import Place, QueuedMessage, QueueReader, Unreadable
 from nsquark.durable import sync_path, write_all
 from nsquark.log import IdLease, JournalRecords, Limits, TopicLog
+from nsquark.log.file_names import parse_stem
 
 from .channel_shares import ChannelShares
 from .existing_topic import KnownChannels, copy_topic, read_channels
@@ -131,9 +132,10 @@ class TopicImport:
     def _cut_back(self, checkpoint: Checkpoint, journal: Path) -> None:
         """Cut off what was written behind the checkpoint."""
         for path in self._directory.glob("*.log"):
-            if int(path.stem) > checkpoint.segment:
+            base, _ = parse_stem(path.stem) or (checkpoint.segment + 1, 0)
+            if base > checkpoint.segment:
                 path.unlink()
-            elif int(path.stem) == checkpoint.segment:
+            elif base == checkpoint.segment:
                 os.truncate(path, checkpoint.segment_size)
         os.truncate(journal, checkpoint.journal_size)
 

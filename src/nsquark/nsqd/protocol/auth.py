@@ -82,6 +82,10 @@ class Authorizations:
             self._known[what] = allowed
         return allowed
 
+    def allows_somewhere(self, permission: str) -> bool:
+        """Whether any entry has this permission, whatever its topics and channels are."""
+        return any(permission in entry.permissions for entry in self.entries)
+
     def allows_all(self) -> bool:
         return any(entry.covers_all() for entry in self.entries)
 

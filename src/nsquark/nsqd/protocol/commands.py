@@ -231,7 +231,10 @@ class Commands:
         consumer = Consumer(connection, connection.write, timeout, settings.sample_rate, self._answers)
         consumer.writable = not connection.unread_since
         session.subscribe(channel, consumer)
-        self._answers.say(OK)
+        if topic.gate is not None and channel in topic.unconfirmed:  # by this client or another
+            topic.gate.then(partial(self._answers.expect(SubFailed).settle, None))
+        else:
+            self._answers.say(OK)
 
     def exec_rdy(self, params: list[bytes]) -> None:
         session = self._session

@@ -42,7 +42,10 @@ _NO_LINE = b"\n"  # no command begins with it
 
 
 class Publishing:
-    """The publishes of one client. It remembers the last topic and the command line that named it."""
+    """The publishes of one client. It remembers the last topic and the command line that named it.
+
+    Behind a publish that was refused, which ends the connection, none is taken.
+    """
 
     __slots__ = ("_answers", "_broker", "_counts", "_line", "_session", "_topic", "stream")
 
@@ -88,6 +91,8 @@ class Publishing:
 
     def publish_run(self, pubs: Pubs) -> None:
         """Publish a run of PUBs with the same line."""
+        if self._answers.refused:
+            return
         topic, count = self._topic, pubs.count
         if topic is None or topic.exiting or not pubs.data.startswith(self._line, pubs.start):
             line = pubs.line
@@ -98,6 +103,8 @@ class Publishing:
 
     def publish_one(self, name: str, body: memoryview, delay_ms: int, error: type[ProtocolError]) -> None:
         """Publish the body of a PUB or DPUB whose line came first."""
+        if self._answers.refused:
+            return
         command = "DPUB" if error is DpubFailed else "PUB"
         if self._session.auth is not None:
             self._session.auth.check(command, name)
@@ -110,6 +117,8 @@ class Publishing:
         self._topic, self._line = self._checked_topic("MPUB", params), _NO_LINE
 
     def publish_mpub(self, mpub: Mpub) -> None:
+        if self._answers.refused:
+            return
         topic = self._topic
         if mpub.line and (topic is None or topic.exiting or mpub.line != self._line):
             topic = self._topic = self._checked_topic("MPUB", _split(mpub.line))

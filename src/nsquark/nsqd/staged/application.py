@@ -36,9 +36,22 @@ class Stage:
     `records` is -1 until the file of an earlier process has been read.
     """
 
-    __slots__ = ("attempt", "closed", "partition", "path", "records", "size", "topics", "touched")
+    __slots__ = (
+        "app_topics",
+        "attempt",
+        "closed",
+        "partition",
+        "path",
+        "records",
+        "size",
+        "sync_asked",
+        "topics",
+        "touched",
+    )
 
-    def __init__(self, path: Path, partition: int, attempt: str, size: int, touched: float) -> None:
+    def __init__(
+        self, path: Path, partition: int, attempt: str, size: int, touched: float, app_topics: set[str]
+    ) -> None:
         self.path = path
         self.partition = partition
         self.attempt = attempt
@@ -46,6 +59,8 @@ class Stage:
         self.touched = touched
         self.records = -1 if size else 0
         self.topics: dict[str, int] = {}
+        self.sync_asked = size  # how many of its bytes an fsync was asked for before it is published
+        self.app_topics = app_topics  # those of its application, one set for all stages
         self.closed = False  # it is being published
 
     @property
@@ -59,6 +74,15 @@ class Stage:
 
     def known(self, contents: stage_file.Contents) -> None:
         self.size, self.records, self.topics = contents.size, contents.records, contents.topics
+        self.app_topics.update(contents.topics)
+
+    def count(self, topic: str, messages: int, size: int, now: float) -> None:
+        """A put was added, and the file is that long now."""
+        self.size = size
+        self.records += 1
+        self.topics[topic] = self.topics.get(topic, 0) + messages
+        self.app_topics.add(topic)
+        self.touched = now
 
 
 Stages = dict[tuple[int, str], Stage]
@@ -129,6 +153,8 @@ class App:
     touched: float
     batches: dict[int, Stages] = field(default_factory=dict)
     published: dict[int, dict[str, int]] = field(default_factory=dict)  # the last ones, in order
+    topics: set[str] = field(default_factory=set)  # staged for or published to, as far as is remembered
+    unread: list[Stage] = field(default_factory=list)  # of an earlier process: `topics` may lack theirs
     last: int = -1
     note: str = ""  # what came with the last batch
     prepared: int = -1  # a batch whose stages were promised to be kept

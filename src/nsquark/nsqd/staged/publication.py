@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PIECE = 1 << 20  # of a stage, to be stored in one turn; a single put may be larger, up to --max-body-size
+SYNC_STEP = 32 << 20  # how much is stored before the disk gets it, beside the storing of more
 
 
 class Part(NamedTuple):
@@ -158,10 +159,27 @@ class Publication:
     async def run(self) -> None:
         """Store what is not stored yet. Raises NotStored, BadStage or OSError, and may be run again."""
         passed = dict.fromkeys(self.intent.shares, 0)
-        for part in self.intent.parts:
-            async with aclosing(self._pieces(part)) as pieces:
-                async for records in pieces:
-                    self._store(records, passed)
+        stored = 0
+        syncing: asyncio.Task[None] | None = None
+        try:
+            for part in self.intent.parts:
+                async with aclosing(self._pieces(part)) as pieces:
+                    async for records in pieces:
+                        self._store(records, passed)
+                        stored += len(records[0].data)
+                        if stored >= SYNC_STEP and (syncing is None or syncing.done()):
+                            if syncing is not None:
+                                syncing.result()
+                            stored, syncing = 0, asyncio.create_task(self._sync())
+        finally:
+            if syncing is not None:
+                await asyncio.wait([syncing])
+        if syncing is not None:
+            syncing.result()
+        await self._sync()
+
+    async def _sync(self) -> None:
+        """Return when the disk has everything that is stored. Raises OSError."""
         for topic in self._topics.values():
             if not topic.exiting:
                 await self._broker.syncer.sync_now(topic)

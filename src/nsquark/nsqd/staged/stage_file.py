@@ -16,7 +16,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from nsquark import kernel
+from nsquark import changes, kernel
 from nsquark.errors import NsquarkError, UnknownVersion
 from nsquark.log import Damage, keep
 from nsquark.log import Record as KeptAside
@@ -89,6 +89,8 @@ def append(path: Path, size: int, head: bytes, body: bytes) -> int:
             raise
     finally:
         os.close(fd)
+    if changes.listeners:
+        changes.tell_appended(path, size, head + body)
     return size + len(head) + len(body)
 
 
@@ -160,6 +162,7 @@ def recover(path: Path, aside: Path) -> Contents:
         return Contents(offset, records, topics)
     kept = keep(path, Damage(offset, size - offset), aside)[0] if _goes_on(path, offset, size) else None
     os.truncate(path, offset)
+    changes.tell_cut(path, offset)
     return Contents(offset, records, topics, size - offset, kept)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsquark import changes
 from nsquark.durable import sync_path
 from nsquark.log import Record, acknowledge, records
 from nsquark.names import from_file_name, to_file_name
@@ -39,6 +40,9 @@ STATE = "app.json"
 DELETED = ".deleted."
 MAX_APPS = 10_000
 MAX_STAGES = 100_000
+# A stage that grows goes to the disk in steps of so many bytes, so that little is left to wait for when it
+# is published.
+SYNC_STEP = 32 << 20
 
 
 class StageFolder:
@@ -52,7 +56,9 @@ class StageFolder:
         self._path = path / FOLDER
         self._loop = loop
         self._doubtful: set[Path] = set()  # stages whose fsync has failed
+        self._early_syncs: dict[Stage, asyncio.Future[None]] = {}  # of stages that still grow
         self._damage: dict[Path, Record] = {}  # of stages, not acknowledged
+        self._recovering: dict[Path, asyncio.Task[None]] = {}
 
     def load(self) -> list[tuple[App, Intent]]:
         """Take up what earlier processes have left; returns which batches they were publishing at their end.
@@ -82,8 +88,16 @@ class StageFolder:
                     partition, _, attempt = file.name.partition(".")
                     if partition.isdigit():
                         stat = file.stat()
-                        stage = Stage(Path(file.path), int(partition), attempt, stat.st_size, stat.st_mtime)
+                        stage = Stage(
+                            Path(file.path),
+                            int(partition),
+                            attempt,
+                            stat.st_size,
+                            stat.st_mtime,
+                            app.topics,
+                        )
                         stages[stage.partition, attempt] = stage
+                        app.unread.append(stage)
                         self._count(1, stage.size)
             elif entry.name.endswith(".tmp"):  # a crash came while it was written
                 os.unlink(entry.path)
@@ -96,6 +110,7 @@ class StageFolder:
             return app, None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise BadMetadata(f"failed to parse staging state in {state} - {error!r}") from None
+        app.topics.update(*app.published.values(), intent.shares if intent is not None else ())
         app.touched = state.stat().st_mtime
         return app, intent
 
@@ -136,7 +151,8 @@ class StageFolder:
             if stages is None:
                 directory.mkdir(mode=0o700, exist_ok=True)
                 stages = app.batches[batch] = {}
-            stage = Stage(directory / stage_name(partition, attempt), partition, attempt, 0, time.time())
+            path = directory / stage_name(partition, attempt)
+            stage = Stage(path, partition, attempt, 0, time.time(), app.topics)
             stages[partition, attempt] = stage
             self._count(1, 0)
         return stage
@@ -154,24 +170,43 @@ class StageFolder:
             stage.records = -1  # look again before the next
             raise
         self._count(0, size - stage.size)
-        stage.size = size
-        stage.records += 1
-        stage.topics[topic] = stage.topics.get(topic, 0) + count
-        stage.touched = time.time()
+        stage.count(topic, count, size, time.time())
+        if stage.size - stage.sync_asked >= SYNC_STEP and stage not in self._early_syncs:
+            self._sync_early(stage)
+
+    def _sync_early(self, stage: Stage) -> None:
+        """Bring to the disk what a stage holds by now, while more is put. A failure is noted for `save`."""
+        stage.sync_asked = stage.size
+
+        def work() -> None:
+            # A file in doubt is written again when it is complete. The file is gone if it was deleted.
+            if stage.path not in self._doubtful:
+                with contextlib.suppress(OSError):
+                    self._sync_stage(stage.path)
+
+        self._early_syncs[stage] = early = self._loop.run_in_executor(None, work)
+        early.add_done_callback(lambda _: self._early_syncs.pop(stage))
 
     async def recover(self, stage: Stage) -> None:
         """Have the content of a stage known that another process has written. Raises OSError."""
         while stage.records < 0:
-            before = stage.size
-            contents = await asyncio.to_thread(stage.recover)
-            if stage.records < 0:
-                stage.known(contents)
-                self._count(0, stage.size - before)
-            if contents.damage is not None:
-                logger.error("STAGED(%s): %s", stage.path.parent.parent.name, contents.damage)
-                self._tell_damage(contents.damage)
-            elif contents.cut:
-                logger.warning("cut off %d bytes at the end of %s: a torn write", contents.cut, stage.path)
+            # One at a time: a second one, begun before, could cut off what was put after the first.
+            task = self._recovering.get(stage.path)
+            if task is None:
+                task = self._recovering[stage.path] = self._loop.create_task(self._recover(stage))
+                task.add_done_callback(lambda _: self._recovering.pop(stage.path))
+            await asyncio.shield(task)
+
+    async def _recover(self, stage: Stage) -> None:
+        before = stage.size
+        contents = await asyncio.to_thread(stage.recover)
+        stage.known(contents)
+        self._count(0, stage.size - before)
+        if contents.damage is not None:
+            logger.error("STAGED(%s): %s", stage.path.parent.parent.name, contents.damage)
+            self._tell_damage(contents.damage)
+        elif contents.cut:
+            logger.warning("cut off %d bytes at the end of %s: a torn write", contents.cut, stage.path)
 
     def _count(self, stages: int, size: int) -> None:
         self.stages += stages
@@ -197,24 +232,33 @@ class StageFolder:
         gone = self._path / f"{DELETED}{os.urandom(8).hex()}"
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, gone)
+            changes.tell_renamed(path, gone)
         self._broker.syncer.delete([gone])
 
-    async def save(self, app: App, *stages: Path) -> None:
-        """Write down what is true of the application, once these files are on the disk. Raises OSError."""
+    async def save(self, app: App, *stages: Stage) -> None:
+        """Write down what is true of the application, once these stages are on the disk. Raises OSError.
+
+        The stages are closed.
+        """
+        # The kernel tells of a failure once: to the early fsync, or to the one that follows here.
+        early = [self._early_syncs[stage] for stage in stages if stage in self._early_syncs]
+        if early:
+            await asyncio.wait(early)
         data = app.as_json()
+        paths = [stage.path for stage in stages]
 
         def write() -> None:
-            for path in stages:
+            for path in paths:
                 self._sync_stage(path)
-            for folder in {path.parent for path in stages}:
+            for folder in {path.parent for path in paths}:
                 sync_path(folder)
-            if stages:
+            if paths:
                 # The batch's folder first: a power cut must not leave a state that names files it took.
                 sync_path(app.directory)
             state = app.directory / STATE
             new = not state.exists()
             write_atomically(state, data)
-            if stages or new:
+            if paths or new:
                 sync_path(self._path)
                 sync_path(self._path.parent)
 
@@ -222,13 +266,15 @@ class StageFolder:
         app.touched = time.time()
 
     def _sync_stage(self, path: Path) -> None:
-        """Bring a closed stage to the disk. For a thread. Raises OSError."""
+        """Bring a stage to the disk; a closed one also after a failure. For a thread. Raises OSError."""
         if path in self._doubtful:
             stage_file.rewrite(path)
             self._doubtful.discard(path)
             return
         try:
             sync_path(path)
+        except FileNotFoundError:
+            raise
         except OSError:
             self._doubtful.add(path)
             raise

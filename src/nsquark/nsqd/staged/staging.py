@@ -8,6 +8,7 @@ does the publishing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
@@ -46,6 +47,22 @@ class Staging:
         for app, intent in self.folder.load():
             app.publication = Publication(self._broker, app.batch_directory(intent.batch), intent)
             self._start(app, self._resume(app, app.publication))
+
+    async def topics_of(self, name: str) -> set[str]:
+        """Every topic that an application has staged for or published to, as far as nsqd remembers.
+
+        Raises OSError.
+        """
+        app = self._apps.get(name)
+        if app is None:
+            return set()
+        while app.unread:
+            stage = app.unread[-1]
+            with contextlib.suppress(FileNotFoundError):  # it was deleted since
+                await self.folder.recover(stage)
+            if stage in app.unread[-1:]:
+                app.unread.pop()
+        return app.topics
 
     # ---- putting
 
@@ -94,7 +111,7 @@ class Staging:
             app.prepared = batch
         try:
             if stages or app.home != before[0]:
-                await self.folder.save(app, *[stage.path for stage in stages])
+                await self.folder.save(app, *stages)
         except OSError:
             app.home, app.prepared = before
             raise
@@ -146,7 +163,7 @@ class Staging:
             intent = self._intend(batch, stages, counts, note)
             app.publication = Publication(self._broker, app.batch_directory(batch), intent)
             try:
-                await self.folder.save(app, *[stage.path for stage in stages])
+                await self.folder.save(app, *stages)
             except OSError:
                 app.publication.release()
                 app.publication = None

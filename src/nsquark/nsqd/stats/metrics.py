@@ -101,7 +101,8 @@ class Metrics:
     async def get(self, _request: Request) -> Response:
         self._lag.watch()
         node = await asyncio.get_running_loop().run_in_executor(None, self._node)
-        body = await joined(chain((node,), family_pieces(self._broker)))
+        group = self._broker.group_metrics
+        body = await joined(chain((node, group() if group is not None else ""), family_pieces(self._broker)))
         return Response(200, body, (("Content-Type", CONTENT_TYPE),))
 
     def _node(self) -> str:
@@ -152,6 +153,9 @@ def _node_metrics(broker: Broker, lag: Histogram) -> Iterator[Metric]:
         ("start_time_seconds", "When nsqd was started, since the epoch.", broker.start_time),
         ("connections", "TCP clients.", len(broker.connections)),
         ("topics", "Topics.", len(broker.topics)),
+        ("replica_file_term", "The term of the files that are begun.", broker.node.term),
+        ("replica_followers", "Followers that are connected.", len(broker.recorder.followers)),
+        ("replica_lag_frames", "Frames that the slowest follower has not written.", broker.recorder.lag),
         ("channels", "Channels.", sum(len(topic.channels) for topic in list(broker.topics.values()))),
     ):
         yield GaugeMetricFamily(f"nsqd_{name}", told, value=value)

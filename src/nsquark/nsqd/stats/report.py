@@ -88,6 +88,8 @@ def json_pieces(broker: Broker, wanted: Wanted) -> Iterator[str]:
         yield "]"
     else:
         yield ',"producers":null'
+    if broker.group_status is not None:
+        yield f',"replica":{pack_json(broker.group_status())}'
     yield f',"nsquark_version":{pack_json(VERSION)},"kernel":{pack_json(KERNEL)}}}'
 
 

@@ -82,6 +82,8 @@ def _check_json(path: Path, version: int) -> None:
     except (FileNotFoundError, ValueError, RecursionError):
         return
     found = document.get("version", version) if isinstance(document, dict) else version
+    if path.name == node.FILE_NAME and isinstance(document, dict) and "term" in document:
+        version = node.TERM_VERSION
     if found != version:
         raise UnknownVersion(str(path), f"has version {found!r}, not {version}")
 

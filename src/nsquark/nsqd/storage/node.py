@@ -33,32 +33,38 @@ STRETCH = 1024
 FILE_NAME = "nsquark.dat"
 TOPICS = "topics"
 VERSION = 1  # of the file
+TERM_VERSION = 2  # of a file with a term
 # What `parse` raises for a file that no node has written.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
-def pack(node: str, blocks: int, floor: int) -> bytes:
+def pack(node: str, blocks: int, floor: int, term: int = 0) -> bytes:
     """The content of the file. A digit of it could change and leave good JSON, so it has a CRC."""
-    known = {"node": node, "blocks": blocks, "floor": floor, "version": VERSION}
-    return json.dumps(known | {"crc": _crc(node, blocks, floor)}).encode()
+    known: dict[str, object] = {"node": node, "blocks": blocks, "floor": floor, "version": VERSION}
+    if term:  # a release that does not know terms would not find the files that have them in their names
+        known |= {"version": TERM_VERSION, "term": term}
+    return json.dumps(known | {"crc": _crc(node, blocks, floor, term)}).encode()
 
 
-def parse(text: bytes) -> tuple[str, int, int]:
-    """Node, blocks and floor. Raises one of UNREADABLE."""
+def parse(text: bytes) -> tuple[str, int, int, int]:
+    """Node, blocks, floor and term. Raises one of UNREADABLE."""
     known = json.loads(text)
     node, blocks, floor = str(known["node"]), int(known["blocks"]), int(known["floor"])
+    term = int(known.get("term", 0))
     # Files of older releases have no CRC.
-    if known.get("crc", (expected := _crc(node, blocks, floor))) != expected:
+    if known.get("crc", (expected := _crc(node, blocks, floor, term))) != expected:
         raise ValueError("the CRC is wrong")
     if not 0 <= floor < 1 << 63:
         raise ValueError(f"logs begin at {floor}")
     if not 0 <= blocks <= 2 * BLOCKS:  # a node that has given away all ids is ahead of them by a stretch
         raise ValueError(f"{blocks} blocks")
-    return node, blocks, floor
+    if not 0 <= term < 1 << 32:
+        raise ValueError(f"term {term}")
+    return node, blocks, floor, term
 
 
-def _crc(node: str, blocks: int, floor: int) -> int:
-    text = f"{node} {blocks} {floor}".encode()
+def _crc(node: str, blocks: int, floor: int, term: int) -> int:
+    text = f"{node} {blocks} {floor}{f' {term}' if term else ''}".encode()
     return kernel.crc32c(text, 0, len(text))
 
 
@@ -68,6 +74,7 @@ class Node:
         self._node_id = node_id
         self.uuid = os.urandom(16).hex()
         self.floor = 0  # where the logs of new topics begin: behind every log that was deleted
+        self.term = 0  # of the files that logs begin: it rises when a copy of this node takes its place
         self._next = 0
         self._until = 0
         self._saving = threading.Lock()
@@ -78,7 +85,7 @@ class Node:
             text = b"" if any((data_path / TOPICS).glob("*")) else None
         if text is not None:
             try:
-                self.uuid, self._next, self.floor = parse(text)
+                self.uuid, self._next, self.floor, self.term = parse(text)
             except UNREADABLE as error:
                 # No node uses up a block a second, so this is ahead of all ids that were given since then.
                 self._next = int(time.time()) - 1_577_836_800
@@ -112,7 +119,7 @@ class Node:
     def save(self) -> None:
         """Safe to call from any thread: a later state is never replaced by an earlier one."""
         with self._saving:
-            write_atomically(self._path, pack(self.uuid, self._until, self.floor))
+            write_atomically(self._path, pack(self.uuid, self._until, self.floor, self.term))
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsquark import changes
 from nsquark.log import LogSync, replace_journal
 from nsquark.nsqd.core.answers import Receipt
 from nsquark.nsqd.stats.histogram import Histogram
@@ -218,6 +219,7 @@ class Syncer:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
+                changes.tell_deleted(path)
 
         self._submit(work)
 

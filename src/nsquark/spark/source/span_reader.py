@@ -117,8 +117,11 @@ class _SpanReader:
             if last is None:  # the buffer does not hold one whole batch
                 if not filled < needed <= min(filled + unread, _MAX_BATCH):
                     raise self._bad_response()
-                self._grow_buffer(needed)
+                # Not at once: a length that is damaged may be anything, and so may what the head says.
+                self._grow_buffer(min(needed, 2 * len(self._buffer)))
                 continue
+            if last[3] >= stop:
+                raise self._bad_response("there is more of it")
             rows = min(last[3] + last[2], stop) - self._position
             try:
                 batch = self._decoder.decode(memoryview(self._buffer)[:whole], self._position, rows)

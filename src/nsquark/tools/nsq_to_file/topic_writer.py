@@ -89,7 +89,7 @@ class TopicWriter:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        if self._wait is not None:
+        if self._wait is not None and not self._wait.expired():  # else it wakes up by itself
             self._wait.reschedule(self._loop.time())
 
     async def run(self, prepare: Callable[[], None] | None = None) -> None:

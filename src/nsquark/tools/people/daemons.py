@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -53,10 +54,19 @@ class Daemon:
     async def get(self, path: str, *, patience: float = 0.0, **query: object) -> Any:
         return await self._ask("GET", path, patience, query)
 
-    async def post(self, path: str, *, patience: float = 0.0, **query: object) -> Any:
-        return await self._ask("POST", path, patience, query)
+    async def post(
+        self, path: str, *, patience: float = 0.0, headers: Mapping[str, str] | None = None, **query: object
+    ) -> Any:
+        return await self._ask("POST", path, patience, query, headers)
 
-    async def _ask(self, method: str, path: str, patience: float, query: dict[str, object]) -> Any:
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        patience: float,
+        query: dict[str, object],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
         """The JSON of an answer, None for an empty one. `patience` is how long nsqd may take on purpose.
 
         Raises Unreachable, NotOurs, or BadStatus for what the daemon refuses.
@@ -68,7 +78,7 @@ class Daemon:
             url, response = await ask(
                 method,
                 self._base + target,
-                headers=nsq_headers(settings.secret),
+                headers={**nsq_headers(settings.secret), **(headers or {})},
                 timeout=settings.timeout + patience,
                 connect_timeout=settings.timeout,
                 tls=settings.ssl_context,

@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "topic": ("", "List, create, pause, empty and delete topics."),
     "channel": ("", "List, create, pause, move, empty and delete channels."),
     "dead": ("", "List dead letters, show them, send them back."),
+    "replica": ("", "Show a replica group, hand over, force a member to lead."),
     "replay": ("", "Publish a part of a topic's log again."),
     "bench": ("", "Measure an nsqd."),
     "check": ("", "Check a data directory, and repair it."),

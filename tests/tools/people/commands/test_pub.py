@@ -58,7 +58,7 @@ async def test_deferred(shared: Nsqd, at: list[str]) -> None:
 def test_a_rate_is_kept(at: list[str]) -> None:
     begun = time.monotonic()
     output("pub", "slow", "--rate", "50", *at, stdin=b"x\n" * 40)
-    assert 0.7 < time.monotonic() - begun < 10
+    assert time.monotonic() - begun > 0.7
 
 
 def test_ctrl_c_says_how_much_is_stored(at: list[str]) -> None:

@@ -1,0 +1,186 @@
+"""The bytes between a primary and its followers, without a socket.
+
+    frame: the changes of one turn, or none (a heartbeat)
+    0        4        8        12       16         24
+    | NQF1   | u32    | u32    | u32    | u64      | ...
+    | magic  | crc    | length | term   | sequence | operations     crc of everything behind it but batches
+
+    operation
+    | u8     | u16 + bytes | u64    | u32 + bytes
+    | letter | path        | offset | data
+
+    answer: everything up to these sequences is written, and on the disk
+    | NQA1   | u32 term | u64 written | u64 synced
+
+| letter | means |
+|---|---|
+| `A` | append whole batches to a segment at the offset; they have CRCs of their own |
+| `a` | append to any file at the offset |
+| `P` | put a small file: it has the old content or the new one |
+| `C` | create an empty file |
+| `T` | cut a file to the offset |
+| `R` | rename; the data are the new path |
+| `D` | delete a file, or a folder with all that is in it |
+| `H` | no change: the primary has resigned, alone in a frame without a new sequence, with an empty path |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from nsquark import kernel
+from nsquark.errors import NsquarkError
+
+MAGIC, ANSWER_MAGIC = b"NQF1", b"NQA1"
+HEAD = struct.Struct(">4sIIIQ")
+ANSWER = struct.Struct(">4sIQQ")
+_REST_OF_HEAD = struct.Struct(">IIQ")  # what the CRC covers of it
+_PATH = struct.Struct(">cH")
+_DATA = struct.Struct(">QI")
+BATCHES, APPEND, PUT, CREATE, CUT, RENAME, DELETE = b"A", b"a", b"P", b"C", b"T", b"R", b"D"
+HANDOVER = b"H"
+LETTERS = frozenset((BATCHES, APPEND, PUT, CREATE, CUT, RENAME, DELETE, HANDOVER))
+MAX_FRAME = 128 << 20  # bytes: the largest frame that a follower takes
+MAX_PIECE = 16 << 20  # bytes of an append that go into one operation
+_TOP = ("topics", "staged")
+_FILES = ("nsqd.dat", "nsquark.dat")
+_NOT_COPIED = (".doubt", ".tmp")
+
+
+Data: TypeAlias = bytes | memoryview
+
+
+class BadFrame(NsquarkError):
+    """The other side sent what no nsqd sends."""
+
+
+class Operation(NamedTuple):
+    letter: bytes
+    path: str
+    offset: int = 0
+    data: Data = b""
+
+
+class Frame(NamedTuple):
+    term: int
+    sequence: int
+    operations: list[Operation]
+
+
+def is_copied(path: str) -> bool:
+    """Whether a file of this path, relative to the data directory, belongs to the copy."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or path.endswith(_NOT_COPIED):
+        return False
+    return path in _FILES or (len(parts) > 1 and parts[0] in _TOP)
+
+
+def pack_frame(term: int, sequence: int, operations: Iterable[Operation]) -> bytes:
+    return b"".join(pack_parts(term, sequence, operations))
+
+
+def pack_parts(term: int, sequence: int, operations: Iterable[Operation]) -> list[Data]:
+    """A frame in pieces that follow each other, so that what was written is not copied."""
+    parts: list[Data] = [b""]
+    checked: list[Data] = [b""]
+    size = HEAD.size
+    for letter, path, offset, data in operations:
+        name = path.encode()
+        head = b"%b%b%b" % (_PATH.pack(letter, len(name)), name, _DATA.pack(offset, len(data)))
+        parts += (head, data)
+        checked.append(head)
+        if letter != BATCHES:
+            checked.append(data)
+        size += len(head) + len(data)
+    checked[0] = _REST_OF_HEAD.pack(size, term, sequence)
+    parts[0] = HEAD.pack(MAGIC, _crc(checked), size, term, sequence)
+    return parts
+
+
+def _crc(parts: list[Data]) -> int:
+    data = b"".join(parts)
+    return kernel.crc32c(data, 0, len(data))
+
+
+class FrameParser:
+    """Feed it what arrives, and take whole frames. Holds at most one incomplete frame."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Raises BadFrame; nothing may be fed then any more."""
+        if self._buffer:
+            self._buffer += data
+            if self._missing() > 0:
+                return
+            data = bytes(self._buffer)
+        at = 0
+        while len(data) - at >= HEAD.size:
+            magic, crc, length, term, sequence = HEAD.unpack_from(data, at)
+            if magic != MAGIC or not HEAD.size <= length <= MAX_FRAME:
+                raise BadFrame(f"no frame begins with {data[at : at + 12]!r}")
+            if len(data) - at < length:
+                break
+            operations, found = _operations(data, at + HEAD.size, at + length)
+            if found != crc:
+                raise BadFrame(f"the CRC of frame {sequence} is wrong")
+            at += length
+            yield Frame(term, sequence, operations)
+        self._buffer = bytearray(data[at:])
+
+    def _missing(self) -> int:
+        """How many bytes the frame lacks that has come in part; 0 or less if it may be whole, or no frame."""
+        if len(self._buffer) < HEAD.size:
+            return 0
+        magic, _, length, _, _ = HEAD.unpack_from(self._buffer)
+        return length - len(self._buffer) if magic == MAGIC and length <= MAX_FRAME else 0
+
+
+def _operations(frame: bytes, at: int, end: int) -> tuple[list[Operation], int]:
+    """The operations of a frame, and the CRC that it should have."""
+    found: list[Operation] = []
+    checked: list[Data] = [frame[at - _REST_OF_HEAD.size : at]]
+    while at < end:
+        begin = at
+        try:
+            letter, size = _PATH.unpack_from(frame, at)
+            at += _PATH.size
+            path = frame[at : at + size].decode()
+            offset, length = _DATA.unpack_from(frame, at + size)
+        except (struct.error, UnicodeDecodeError) as error:
+            raise BadFrame(f"an operation is cut short: {error}") from None
+        at += size + _DATA.size
+        checked.append(frame[begin:at])
+        if letter not in LETTERS or at + length > end or not _is_target(path, letter):
+            raise BadFrame(f"no operation: {letter!r} on {path!r}, {length} bytes")
+        data = memoryview(frame)[at : at + length] if letter == BATCHES else frame[at : at + length]
+        at += length
+        if letter != BATCHES:
+            checked.append(data)
+        found.append(Operation(letter, path, offset, data))
+    return found, _crc(checked)
+
+
+@lru_cache(4096)
+def _is_target(path: str, letter: bytes) -> bool:
+    return is_copied(path) or letter == HANDOVER
+
+
+def parse_answers(buffer: bytearray) -> tuple[int, int, int] | None:
+    """Take all whole answers off the buffer; returns the last: term, written, synced. Raises BadFrame."""
+    last = None
+    while len(buffer) >= ANSWER.size:
+        magic, term, written, synced = ANSWER.unpack_from(buffer)
+        if magic != ANSWER_MAGIC or synced > written:
+            raise BadFrame(f"no answer: {bytes(buffer[: ANSWER.size])!r}")
+        del buffer[: ANSWER.size]
+        last = term, written, synced
+    return last
+
+
+def pack_answer(term: int, written: int, synced: int) -> bytes:
+    return ANSWER.pack(ANSWER_MAGIC, term, written, synced)

@@ -1,0 +1,153 @@
+"""What a member of a replica group keeps beside its data.
+
+That is: which incarnation it is, and whether its files are settled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nsquark.cli.flags import StartError
+from nsquark.durable import replace_file
+from nsquark.log.file_names import parse_stem
+from nsquark.nsqd.options import Options
+from nsquark.nsqd.storage import node as node_file
+
+from .group import BadGroup, Progress, check_name, member_of
+from .incarnation import StoredMember, incarnation_at_start
+from .manifest import list_files
+from .states import Directory
+from .warm_copy import STATE
+
+FILE_NAME = "nsquark.member"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+VERSION = 1
+
+
+@dataclass(slots=True)
+class MemberFile:
+    """The file, as it is on the disk. A change is on the disk when its call returns, or raises OSError."""
+
+    path: Path
+    group: str
+    term: int  # the highest term that the directory has seen
+    stored: StoredMember
+    has_group: bool = False  # it has led or followed before: its group is older than this process
+
+    @classmethod
+    def open(cls, options: Options) -> MemberFile:
+        """Read the file, or begin one, and decide on the incarnation. Raises StartError."""
+        directory = Path(options.data_path or ".")
+        path = directory / FILE_NAME
+        try:
+            group, name = check_name(options.replica_group), check_name(options.replica_member)
+        except BadGroup as error:
+            raise StartError(str(error)) from None
+        if (directory / STATE).exists():
+            raise StartError(
+                f"{directory} is a copy of --replica-of; promote it first, or use an empty directory"
+            )
+        term, stored = _read(path, group, name)
+        boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+        incarnation = incarnation_at_start(name, stored, boot_id, os.urandom(8).hex())
+        kept = stored is not None and stored.incarnation == incarnation
+        synced_only = options.replica_ack == "synced" and (
+            not kept or (stored is not None and stored.synced_only)
+        )
+        settled = stored is None or stored.settled
+        found = cls(
+            path,
+            group,
+            max(term, _term_of(directory, settled)),
+            StoredMember(incarnation, boot_id, False, synced_only, settled),
+            term > 0,
+        )
+        try:
+            found.write()
+        except OSError as error:
+            raise StartError(f"{path} cannot be written - {error}") from None
+        return found
+
+    def directory(self) -> Directory:
+        return Directory(self.stored.incarnation, self.stored.settled, self.term)
+
+    def settle(self, settled: bool, term: int = 0) -> None:
+        """Note whether the directory is one to lead from."""
+        self._change(settled=settled, term=term)
+
+    def stop_cleanly(self) -> None:
+        """Everything is synced, and the process ends."""
+        self._change(clean=True)
+
+    def _change(self, *, settled: bool | None = None, clean: bool = False, term: int = 0) -> None:
+        old = self.stored
+        self.stored = StoredMember(
+            old.incarnation, old.boot_id, clean, old.synced_only, old.settled if settled is None else settled
+        )
+        self.term = max(self.term, term)
+        self.write()
+
+    def write(self) -> None:
+        document = {"group": self.group, "term": self.term, "version": VERSION, **asdict(self.stored)}
+        temporary = self.path.with_name(FILE_NAME + ".tmp")
+        replace_file(self.path, json.dumps(document).encode(), temporary, 0o600)
+
+
+def refuse_members_directory(directory: Path) -> None:
+    """A group may have gone on without this directory, so no other nsqd serves it. Raises StartError."""
+    path = directory / FILE_NAME
+    if path.exists():
+        raise StartError(
+            f"{directory} belongs to a member of a replica group; start with --replica-group, or delete"
+            f" {FILE_NAME} to serve what is there alone"
+        )
+
+
+def progress_of(directory: Path) -> Progress:
+    """How many bytes of logs there are of each term. For a thread. Raises OSError."""
+    found: dict[int, int] = {}
+    for path, size in list_files(directory).items():
+        stem = parse_stem(path.rpartition("/")[2].removesuffix(".log")) if path.endswith(".log") else None
+        if stem is not None:
+            found[stem[1]] = found.get(stem[1], 0) + size
+    return tuple(sorted(found.items(), reverse=True))
+
+
+def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None]:
+    try:
+        known = json.loads(path.read_bytes())
+        if known["version"] != VERSION:
+            raise StartError(f"{path} has version {known['version']!r}, not {VERSION}")
+        stored = StoredMember(
+            str(known["incarnation"]),
+            str(known["boot_id"]),
+            known["clean"] is True,
+            known["synced_only"] is True,
+            known["settled"] is True,
+        )
+        whose = str(known["group"]), member_of(stored.incarnation)
+        if whose != (group, name):
+            raise StartError(f"{path} is of member {whose[1]} of group {whose[0]}, not of {name} of {group}")
+        return int(known["term"]), stored
+    except FileNotFoundError:
+        return 0, None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StartError(f"{path} does not read - {error!r}") from None
+
+
+def _term_of(directory: Path, settled: bool) -> int:
+    """The term of the node's file; 0 without one. Raises StartError.
+
+    Where a catch-up broke off, the file may be half of one.
+    """
+    try:
+        return node_file.parse((directory / node_file.FILE_NAME).read_bytes())[3]
+    except FileNotFoundError:
+        return 0
+    except (OSError, *node_file.UNREADABLE) as error:
+        if not settled and not isinstance(error, OSError):
+            return 0
+        raise StartError(f"{directory / node_file.FILE_NAME} does not read - {error!r}") from None

@@ -1,0 +1,268 @@
+"""The primary's side: the ordered stream of changes, its bounded backlog, and the followers that get it.
+
+Changes are gathered as they are made, in any thread, and become one frame a turn. While no follower is
+connected or catching up, nothing is gathered. The primary of a replica group counts its changes also then,
+since what it commits has a sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from nsquark import changes
+
+from .frames import (
+    APPEND,
+    BATCHES,
+    CREATE,
+    CUT,
+    DELETE,
+    HANDOVER,
+    MAX_PIECE,
+    PUT,
+    RENAME,
+    Data,
+    Operation,
+    is_copied,
+    pack_parts,
+)
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 64 << 20  # bytes of frames that are kept for followers that come back
+FRAME = 8 << 20  # bytes of operations after which a turn's frame is closed and another begun
+HEARTBEAT = 0.2
+MOST_NAMES = 4096
+PATIENCE = 60.0  # seconds for which changes are gathered for a follower that is catching up
+
+
+class Receiver(Protocol):
+    """A connected follower. It has acknowledged everything up to `written`."""
+
+    written: int
+
+    @property
+    def unsent(self) -> int: ...
+    def send(self, frame: list[Data]) -> None: ...
+    def close(self) -> None: ...
+    def look(self) -> None: ...
+
+
+class Recorder:
+    """Listens to the changes of one data directory while a follower wants them."""
+
+    def __init__(self, directory: Path, term: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.term = term
+        self.sequence = 0  # of the last frame
+        self.stream = os.urandom(8).hex()  # sequences mean something only together with this
+        self.backlog_bytes = 0
+        self.followers: set[Receiver] = set()
+        self._root = os.path.abspath(directory) + os.sep
+        self._relative = str(directory) + os.sep if str(directory) != "." else ""
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._operations: deque[Operation] = deque()
+        self._scheduled = False
+        self._backlog: deque[tuple[int, list[Data]]] = deque()
+        self._names: dict[str, str | None] = {}  # of files by their paths
+        self._wanted_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushed: Callable[[int], None] | None = None
+        self._gathers = False  # whether a follower gets the changes, or is about to
+        self._changed = False  # since the last frame, while nothing is gathered
+        self.touched: deque[str] | None = None  # files that have changed, where their fsync is to follow
+
+    def record_always(self, flushed: Callable[[int], None], *, touched: bool) -> None:
+        """Count every change from now on: this is the primary of a replica group.
+
+        `flushed` is called with the last sequence whenever frames have been sent. With `touched`, the files
+        that change are noted there.
+        """
+        self._flushed = flushed
+        if touched:
+            self.touched = deque()
+        if not self.active:
+            changes.listeners.append(self)
+            self._beat()
+
+    # ---- being wanted
+
+    @property
+    def active(self) -> bool:
+        return self in changes.listeners
+
+    @property
+    def lag(self) -> int:
+        """How many frames the slowest follower has not written."""
+        return max((self.sequence - each.written for each in self.followers), default=0)
+
+    def want(self) -> None:
+        """Gather changes, at least for some time: a follower is about to connect."""
+        self._wanted_until = time.monotonic() + PATIENCE
+        self._gathers = True
+        if not self.active:
+            changes.listeners.append(self)
+            self._beat()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.active:
+            changes.listeners.remove(self)
+        self._operations.clear()
+        self._forget_backlog()
+        self._gathers = False
+
+    def _forget_backlog(self) -> None:
+        self._backlog.clear()
+        self.backlog_bytes = 0
+
+    async def finish(self) -> None:
+        """Send the last changes, if the followers read, and end their streams."""
+        self.flush()
+        until = time.monotonic() + 1.0
+        while any(each.unsent for each in self.followers) and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for each in list(self.followers):
+            each.close()
+        self.close()
+        await asyncio.sleep(0)
+
+    def _beat(self) -> None:
+        self._timer = self._loop.call_later(HEARTBEAT, self._beat)
+        if not self.followers and self._gathers and time.monotonic() > self._wanted_until:
+            # What changes from here on is in no frame: nobody may go on behind this sequence.
+            self.flush()
+            self._gathers = False
+            self._forget_backlog()
+            self.sequence += 1
+            if self._flushed is None:
+                self.close()
+                return
+            self._flushed(self.sequence)
+        frame = pack_parts(self.term, self.sequence, ())
+        for each in list(self.followers):
+            each.look()
+            each.send(frame)
+
+    # ---- changes, in any thread
+
+    def appended(self, path: Path, offset: int, data: bytes | bytearray | memoryview) -> None:
+        if not self._gathers:
+            self._add(APPEND, path)
+            return
+        letter = BATCHES if path.name.endswith(".log") and len(data) <= MAX_PIECE else APPEND
+        for at in range(0, len(data), MAX_PIECE):
+            piece = data if len(data) <= MAX_PIECE else memoryview(data)[at : at + MAX_PIECE]
+            self._add(letter, path, offset + at, bytes(piece))
+
+    def put(self, path: Path, data: bytes) -> None:
+        self._add(PUT, path, 0, data)
+
+    def created(self, path: Path) -> None:
+        self._add(CREATE, path)
+
+    def cut(self, path: Path, size: int) -> None:
+        self._add(CUT, path, size)
+
+    def renamed(self, old: Path, new: Path) -> None:
+        target = self._name(new)
+        if target is not None:
+            self._add(RENAME, old, 0, target.encode())
+
+    def deleted(self, path: Path) -> None:
+        self._add(DELETE, path)
+
+    def _name(self, path: Path) -> str | None:
+        """The path in the data directory; None for a file that is not copied, or of another directory."""
+        text = str(path)
+        try:
+            return self._names[text]
+        except KeyError:
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            return self._names.setdefault(text, self._find_name(text))
+
+    def _find_name(self, text: str) -> str | None:
+        if self._relative and text.startswith(self._relative):
+            text = text[len(self._relative) :]
+        elif text.startswith(self._root):
+            text = text[len(self._root) :]
+        elif self._relative or os.path.isabs(text):
+            return None
+        return text if is_copied(text) else None
+
+    def _add(self, letter: bytes, path: Path, offset: int = 0, data: bytes = b"") -> None:
+        """A file has changed. What a follower gets of it is in the queue before `flush` can know of it."""
+        name = self._name(path)
+        if name is None:
+            return
+        if self.touched is not None:
+            self.touched.append(name)
+        if self._gathers:
+            self._operations.append(Operation(letter, name, offset, data))
+        else:
+            self._changed = True
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Have `flush` called before the event loop waits again. For any thread."""
+        if not self._scheduled:
+            self._scheduled = True
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(self.flush)
+            elif not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self.flush)
+
+    # ---- frames
+
+    def flush(self) -> None:
+        """Send what was gathered, and keep it for followers that come back."""
+        self._scheduled = False
+        if self._changed:  # while nobody wanted to know what
+            self._changed = False
+            self.sequence += 1
+            self._forget_backlog()
+        while self._operations:
+            operations, size = [], 0
+            while self._operations and size < FRAME:
+                operations.append(self._operations.popleft())
+                size += len(operations[-1].data)
+            self.sequence += 1
+            frame = pack_parts(self.term, self.sequence, operations)
+            self._backlog.append((self.sequence, frame))
+            self.backlog_bytes += sum(map(len, frame))
+            while self.backlog_bytes > BACKLOG:
+                self.backlog_bytes -= sum(map(len, self._backlog.popleft()[1]))
+            for each in list(self.followers):
+                each.send(frame)
+        if self._flushed is not None:
+            self._flushed(self.sequence)
+
+    def flush_if_changed(self) -> None:
+        if self._scheduled:
+            self.flush()
+
+    def send_handover(self) -> None:
+        """Tell the followers that this primary has resigned."""
+        frame = pack_parts(self.term, self.sequence, (Operation(HANDOVER, ""),))
+        for each in list(self.followers):
+            each.send(frame)
+
+    def frames_after(self, sequence: int) -> list[list[Data]] | None:
+        """The frames behind this one; None if the backlog does not reach back to it."""
+        self.flush()
+        if not self.active or not 0 <= sequence <= self.sequence:
+            return None
+        if sequence + 1 < (self._backlog[0][0] if self._backlog else self.sequence + 1):
+            return None
+        return [frame for number, frame in self._backlog if number > sequence]
