@@ -6,6 +6,11 @@
  *   nsqload sub    [options]   consume and FIN as fast as the server pushes
  *   nsqload pubsub [options]   both at once; bodies carry a clock, so it prints end-to-end latency
  *   nsqload idle   [options]   hold --conns connections that only answer heartbeats
+ *
+ * --http 1 publishes through POST /pub, or /mpub?binary=true for batches; --topics N spreads over N topics;
+ * --defer MS publishes with DPUB. A consumer gives a message back with REQ while its attempts are at most
+ * --requeue N, and leaves it to time out (--msg-timeout MS) while they are at most --ignore N.
+ *
  *   nsqload sink   [options]   be a server that stores nothing: what this machine and this
  *                              generator can do at most (it answers OK, and pushes canned messages)
  *
@@ -30,14 +35,15 @@
 
 static struct {
     const char *mode, *host, *topic, *channel;
-    int port, conns, channels, size, batch, window, rdy;
+    int port, conns, channels, topics, size, batch, window, rdy, http, defer, requeue, ignore, msg_timeout;
     double seconds, rate;
     long count;
 } opt = {.host = "127.0.0.1", .topic = "bench", .channel = "ch", .port = 4150, .conns = 2,
-         .channels = 1, .size = 200, .batch = 200, .window = 1, .rdy = 2500, .seconds = 5};
+         .channels = 1, .topics = 1, .size = 200, .batch = 200, .window = 1, .rdy = 2500, .seconds = 5};
 
 static volatile int stopping;
 static volatile long published, consumed, errors;
+static volatile int subscribed; /* consumers whose SUB is answered */
 #define MSG_HEAD 34 /* size 4, frame type 4, timestamp 8, attempts 2, id 16 */
 
 static uint64_t now_ns(void) {
@@ -96,6 +102,12 @@ static int flush_out(Conn *c) {
     return 1;
 }
 
+/* the only topic has the name itself; of several each has a number behind it */
+static void topic_name(char *name, size_t cap, int i) {
+    if (opt.topics > 1) snprintf(name, cap, "%s%d", opt.topic, i % opt.topics);
+    else snprintf(name, cap, "%s", opt.topic);
+}
+
 static Conn *dial(int role, int id) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(opt.port)};
@@ -107,9 +119,12 @@ static Conn *dial(int role, int id) {
     c->fd = fd; c->role = role; c->id = id;
     c->in_cap = role == 2 ? 4096 : 1 << 18;
     c->in = malloc(c->in_cap);
-    char line[512];
+    if (role == 0 && opt.http) return c;
+    char line[512], identify[200], timeout[40] = "";
     out_bytes(c, "  V2", 4);
-    const char *identify = "{\"client_id\":\"nsqload\",\"hostname\":\"nsqload\",\"user_agent\":\"nsqload/1\"}";
+    if (opt.msg_timeout) snprintf(timeout, sizeof timeout, ",\"msg_timeout\":%d", opt.msg_timeout);
+    snprintf(identify, sizeof identify,
+             "{\"client_id\":\"nsqload\",\"hostname\":\"nsqload\",\"user_agent\":\"nsqload/1\"%s}", timeout);
     uint8_t len[4];
     put32(len, strlen(identify));
     out_bytes(c, "IDENTIFY\n", 9);
@@ -117,10 +132,11 @@ static Conn *dial(int role, int id) {
     out_bytes(c, identify, strlen(identify));
     c->handshakes = 1;
     if (role == 1) {
-        char channel[128];
-        if (opt.channels > 1) snprintf(channel, sizeof channel, "%s%d", opt.channel, id % opt.channels);
+        char channel[128], topic[128];
+        topic_name(topic, sizeof topic, id);
+        if (opt.channels > 1) snprintf(channel, sizeof channel, "%s%d", opt.channel, id / opt.topics % opt.channels);
         else snprintf(channel, sizeof channel, "%s", opt.channel);
-        int n = snprintf(line, sizeof line, "SUB %s %s\nRDY %d\n", opt.topic, channel, opt.rdy);
+        int n = snprintf(line, sizeof line, "SUB %s %s\nRDY %d\n", topic, channel, opt.rdy);
         out_bytes(c, line, n);
         c->handshakes = 2;
     }
@@ -129,37 +145,80 @@ static Conn *dial(int role, int id) {
 }
 
 /* ---- publisher side ---- */
-static uint8_t *request;      /* one PUB or MPUB, ready to send */
-static size_t request_len, first_body;
-static void build_request(void) {
-    char line[300];
-    int n = snprintf(line, sizeof line, "%s %s\n", opt.batch > 1 ? "MPUB" : "PUB", opt.topic);
-    size_t body = opt.batch > 1 ? 4 + (size_t)opt.batch * (4 + opt.size) : opt.size;
-    request_len = n + 4 + body;
-    request = calloc(1, request_len);
-    memcpy(request, line, n);
-    put32(request + n, body);
-    uint8_t *p = request + n + 4;
+typedef struct { uint8_t *bytes; size_t len, first_body; } Request;
+static Request *requests;     /* one PUB, DPUB or MPUB for each topic, ready to send */
+static Request build_request(int number) {
+    char line[400], topic[128];
+    topic_name(topic, sizeof topic, number);
+    size_t body = opt.batch > 1 ? 4 + (size_t)opt.batch * (4 + opt.size) : (size_t)opt.size;
+    int n;
+    if (opt.http)
+        n = snprintf(line, sizeof line, "POST /%s?topic=%s%s HTTP/1.1\r\nHost: nsqload\r\nContent-Length: %zu\r\n\r\n",
+                     opt.batch > 1 ? "mpub" : "pub", topic, opt.batch > 1 ? "&binary=true" : "", body);
+    else if (opt.defer) n = snprintf(line, sizeof line, "DPUB %s %d\n", topic, opt.defer);
+    else n = snprintf(line, sizeof line, "%s %s\n", opt.batch > 1 ? "MPUB" : "PUB", topic);
+    int prefix = opt.http ? 0 : 4; /* the length of the body, which HTTP has in its header */
+    Request r = {.len = n + prefix + body, .first_body = n + prefix + (opt.batch > 1 ? 8 : 0)};
+    r.bytes = malloc(r.len);
+    memset(r.bytes, 'x', r.len);
+    memcpy(r.bytes, line, n);
+    if (prefix) put32(r.bytes + n, body);
     if (opt.batch > 1) {
+        uint8_t *p = r.bytes + n + prefix;
         put32(p, opt.batch);
-        p += 4;
-        for (int i = 0; i < opt.batch; i++, p += 4 + opt.size) {
-            put32(p, opt.size);
-            memset(p + 4, 'x', opt.size);
-        }
-        first_body = n + 12;
-    } else {
-        memset(p, 'x', opt.size);
-        first_body = n + 4;
+        for (int i = 0; i < opt.batch; i++) put32(p + 4 + (size_t)i * (4 + opt.size), opt.size);
     }
+    return r;
+}
+static void build_requests(void) {
+    requests = calloc(opt.topics, sizeof *requests);
+    for (int i = 0; i < opt.topics; i++) requests[i] = build_request(i);
 }
 static void publish(Conn *c) {
+    static int next;          /* only the publishers' thread comes here */
+    Request *r = &requests[next];
+    if (++next == opt.topics) next = 0;
     if (opt.size >= 8) { /* stamp every body with the clock */
         uint64_t t = now_ns();
-        for (int i = 0; i < opt.batch; i++) memcpy(request + first_body + (size_t)i * (4 + opt.size), &t, 8);
+        for (int i = 0; i < opt.batch; i++) memcpy(r->bytes + r->first_body + (size_t)i * (4 + opt.size), &t, 8);
     }
-    out_bytes(c, request, request_len);
+    out_bytes(c, r->bytes, r->len);
     c->outstanding++;
+}
+
+/* takes whole HTTP answers off the buffer; returns how many bytes they had, or -1 for one that is no success */
+static ssize_t read_answers(Conn *c) {
+    size_t off = 0;
+    while (c->in_len > off) {
+        uint8_t *p = c->in + off, *end = memmem(p, c->in_len - off, "\r\n\r\n", 4);
+        if (!end) break;
+        *end = 0;             /* ends the header for strcasestr */
+        char *length = strcasestr((char *)p, "content-length:");
+        size_t whole = end + 4 - p + (length ? atol(length + 15) : 0);
+        int success = !memcmp(p, "HTTP/1.1 200", 12);
+        *end = '\r';
+        if (!success) {
+            fprintf(stderr, "nsqload: server said %.*s\n", (int)(end - p), p);
+            return -1;
+        }
+        if (c->in_len - off < whole) break;
+        off += whole;
+        c->outstanding--;
+        published += opt.batch;
+    }
+    return off;
+}
+
+/* answers a message as the options say */
+static void answer(Conn *c, const uint8_t *frame) {
+    int attempts = frame[16] << 8 | frame[17];
+    char line[24];
+    if (attempts <= opt.ignore) return;
+    int requeue = attempts <= opt.requeue;
+    memcpy(line, requeue ? "REQ " : "FIN ", 4);
+    memcpy(line + 4, frame + 18, 16);
+    memcpy(line + 20, requeue ? " 0\n" : "\n", requeue ? 3 : 1);
+    out_bytes(c, line, requeue ? 23 : 21);
 }
 
 /* reads frames; returns -1 when the connection is gone */
@@ -170,16 +229,19 @@ static int on_readable(Conn *c) {
         if (n < 0) return errno == EAGAIN ? 0 : -1;
         c->in_len += n;
         size_t off = 0;
+        if (opt.http && c->role == 0) {
+            ssize_t taken = read_answers(c);
+            if (taken < 0) return -1;
+            off = taken;
+            goto taken;
+        }
         uint64_t t = opt.mode[0] == 'p' && opt.mode[3] ? now_ns() : 0; /* pubsub only */
         while (c->in_len - off >= 8) {
             uint8_t *f = c->in + off;
             uint32_t size = get32(f), type = get32(f + 4);
             if (c->in_len - off < 4 + (size_t)size) break;
             if (type == 2) {
-                char fin[21] = "FIN ";
-                memcpy(fin + 4, f + 18, 16);
-                fin[20] = '\n';
-                out_bytes(c, fin, 21);
+                answer(c, f);
                 consumed++;
                 if (t && size >= 38) {
                     uint64_t sent;
@@ -192,13 +254,14 @@ static int on_readable(Conn *c) {
                 if (errors++ < 3) fprintf(stderr, "nsqload: server said %.*s\n", (int)size - 4, f + 8);
                 if (c->outstanding) c->outstanding--;
             } else if (c->handshakes) {
-                c->handshakes--;
+                if (!--c->handshakes && c->role == 1) subscribed++;
             } else if (c->outstanding) {
                 c->outstanding--;
                 published += opt.batch;
             }
             off += 4 + size;
         }
+    taken:
         memmove(c->in, c->in + off, c->in_len - off);
         c->in_len -= off;
         if (c->in_len == c->in_cap) { c->in_cap *= 2; c->in = realloc(c->in, c->in_cap); }
@@ -251,6 +314,7 @@ static void *run_side(void *arg) {
             if (cs[i]->out_len) flush_out(cs[i]);
     }
 done:
+    stopping = 1;              /* one side alone would wait for the other in vain */
     for (int i = 0; i < side->conns; i++) close(cs[i]->fd);
     return NULL;
 }
@@ -321,7 +385,8 @@ int main(int argc, char **argv) {
     if (argc < 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: nsqload pub|sub|pubsub|idle|sink [--host H] [--port N] [--topic T] [--channel C]\n"
                         "  [--channels N] [--conns N] [--size BYTES] [--batch N] [--window N] [--rdy N]\n"
-                        "  [--rate MSGS_PER_S] [--seconds S] [--count N (sub: stop after N messages)]\n");
+                        "  [--rate MSGS_PER_S] [--seconds S] [--count N (stop after N messages)] [--topics N] [--http 1]\n"
+                        "  [--defer MS] [--requeue N] [--ignore N] [--msg-timeout MS]\n");
         return 2;
     }
     opt.mode = argv[1];
@@ -333,6 +398,12 @@ int main(int argc, char **argv) {
         else if (!strcmp(k, "--channel")) opt.channel = v;
         else if (!strcmp(k, "--channels")) opt.channels = atoi(v);
         else if (!strcmp(k, "--conns")) opt.conns = atoi(v);
+        else if (!strcmp(k, "--topics")) opt.topics = atoi(v);
+        else if (!strcmp(k, "--http")) opt.http = atoi(v);
+        else if (!strcmp(k, "--defer")) opt.defer = atoi(v);
+        else if (!strcmp(k, "--requeue")) opt.requeue = atoi(v);
+        else if (!strcmp(k, "--ignore")) opt.ignore = atoi(v);
+        else if (!strcmp(k, "--msg-timeout")) opt.msg_timeout = atoi(v);
         else if (!strcmp(k, "--size")) opt.size = atoi(v);
         else if (!strcmp(k, "--batch")) opt.batch = atoi(v);
         else if (!strcmp(k, "--window")) opt.window = atoi(v);
@@ -346,23 +417,29 @@ int main(int argc, char **argv) {
     signal(SIGINT, stop);
     signal(SIGTERM, stop);
     if (!strcmp(opt.mode, "sink")) { sink(); return 0; }
-    build_request();
+    if (opt.port <= 0 || opt.port > 65535 || opt.conns < 1 || opt.channels < 1 || opt.topics < 1 || opt.size < 1 ||
+        opt.batch < 1 || opt.window < 1 || (opt.defer && opt.batch > 1)) {
+        fprintf(stderr, "nsqload: a number is out of range, or --defer has a --batch\n");
+        return 2;
+    }
+    build_requests();
     pthread_t threads[2];
     Side sides[2];
-    int n = 0, consumers = opt.conns > opt.channels ? opt.conns : opt.channels;
+    int n = 0, least = opt.channels * opt.topics, consumers = opt.conns > least ? opt.conns : least;
     if (!strcmp(opt.mode, "sub") || !strcmp(opt.mode, "pubsub")) sides[n++] = (Side){1, consumers};
     if (!strcmp(opt.mode, "pub") || !strcmp(opt.mode, "pubsub")) sides[n++] = (Side){0, opt.conns};
     if (!strcmp(opt.mode, "idle")) sides[n++] = (Side){2, opt.conns};
     if (!n) { fprintf(stderr, "nsqload: no mode %s\n", opt.mode); return 2; }
     for (int i = 0; i < n; i++) {
         pthread_create(&threads[i], NULL, run_side, &sides[i]);
-        if (i + 1 < n) usleep(300000); /* consumers first */
+        if (i + 1 < n) /* consumers first */
+            for (int waited = 0; subscribed < consumers && waited < 30000 && !stopping; waited++) usleep(1000);
     }
     uint64_t start = now_ns();
     long early = strcmp(opt.mode, "pubsub") ? 0 : consumed; /* what a sink pushed before the clock ran */
     while (!stopping && (now_ns() - start) * 1e-9 < opt.seconds) {
         usleep(5000);
-        if (opt.count && consumed >= opt.count) break;
+        if (opt.count && (strcmp(opt.mode, "pub") ? consumed : published) >= opt.count) break;
     }
     double took = (now_ns() - start) * 1e-9;
     long p = published, c = consumed - early;

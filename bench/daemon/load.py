@@ -31,19 +31,24 @@ class Figures:
     sub_per_s: float
     p50_us: float | None
     p99_us: float | None
+    p999_us: float | None
     max_us: float | None
 
 
 def compile_nsqload() -> None:
-    """Compile nsqload unless the program at hand is newer than its source."""
-    if NSQLOAD.exists() and NSQLOAD.stat().st_mtime >= SOURCE.stat().st_mtime:
+    compile_program(SOURCE, NSQLOAD)
+
+
+def compile_program(source: Path, program: Path) -> None:
+    """Compile a load generator unless the program at hand is newer than its source."""
+    if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
         return
-    NSQLOAD.parent.mkdir(exist_ok=True)
+    program.parent.mkdir(exist_ok=True)
     # Two runs may compile at once: each writes a file of its own, and the last to rename wins.
-    fresh = NSQLOAD.with_suffix(f".{os.getpid()}")
+    fresh = program.with_suffix(f".{os.getpid()}")
     compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-O2", "-o", fresh, SOURCE, "-lpthread"], check=True)
-    fresh.replace(NSQLOAD)
+    subprocess.run([compiler, "-O2", "-o", fresh, source, "-lpthread"], check=True)
+    fresh.replace(program)
 
 
 def command(mode: str, port: int, **options: float | str) -> list[str]:
@@ -57,7 +62,7 @@ def run(mode: str, port: int, seconds: float, **options: float | str) -> Figures
     Raises LoadError if the server answered an error, closed a connection or hung.
     """
     with _started(command(mode, port, seconds=seconds, **options)) as process:
-        return _result(process, timeout=seconds + 30)
+        return _result(process, timeout=seconds + 60)
 
 
 @contextmanager
@@ -66,7 +71,20 @@ def idle(port: int, conns: int, seconds: float) -> Iterator[subprocess.Popen[str
 
     Raises LoadError on leaving if nsqload ended early or the server closed a connection.
     """
-    with _started(command("idle", port, conns=conns, seconds=seconds)) as process:
+    with _held(command("idle", port, conns=conns, seconds=seconds)) as process:
+        yield process
+
+
+@contextmanager
+def consuming(port: int, seconds: float, **options: float | str) -> Iterator[subprocess.Popen[str]]:
+    """Consume for at most `seconds`. Raises LoadError like `idle`."""
+    with _held(command("sub", port, seconds=seconds, **options)) as process:
+        yield process
+
+
+@contextmanager
+def _held(argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    with _started(argv) as process:
         yield process
         process.terminate()
         _result(process, timeout=30)
@@ -97,5 +115,6 @@ def _result(process: subprocess.Popen[str], timeout: float) -> Figures:
         sub_per_s=printed["sub_per_s"],
         p50_us=latency.get("p50"),
         p99_us=latency.get("p99"),
+        p999_us=latency.get("p999"),
         max_us=latency.get("max"),
     )

@@ -2,6 +2,7 @@
 
     python bench/daemon/security.py                          ours alone
     python bench/daemon/security.py --against PATH_TO_NSQD   with the other's ratios beside ours
+    python bench/daemon/security.py --against OLD --same-flags   an earlier nsquark
 
 Within each round every nsqd takes its turn with every layer, each time as a fresh process with empty data.
 The generator is the same for all: what it publishes is compressed beforehand, so that its own time hardly
@@ -10,193 +11,21 @@ when they are compressed.
 """
 
 import argparse
-import json
-import multiprocessing
-import os
-import socket
-import ssl
-import struct
 import sys
 import tempfile
-import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 
 import servers
-from compare import OTHER_FLAGS, ROOT, say, shown
-from load import MESSAGE_SIZE, LoadError
-
-from nsquark.wire.compression import Deflate, Snappy, Stream
+from contest import OTHER_FLAGS, ROOT, say, shown
+from layers import PUBLISHERS, consume, make_certificate, publish, together
+from load import LoadError
 
 LAYERS = ["plain", "tls", "snappy", "deflate", "tls+snappy", "tls+deflate"]
 MEASURES = {"mpub": "MPUB of 200, 2 connections", "sub": "draining that backlog, RDY 2500"}
-BATCH = 200
-UNDER_WAY = 4
-PUBLISHERS = 2
-OK_FRAME = 10
-MESSAGE_FRAME = 8 + 26 + MESSAGE_SIZE
-PATIENCE = 60.0
-
-
-def make_certificate(folder: Path) -> list[str]:
-    """nsqd's flags for a certificate that is as good as any."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-    from cryptography.x509.oid import NameOID
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    cert_file, key_file = folder / "server.pem", folder / "server.key"
-    cert_file.write_bytes(builder.sign(key, SHA256()).public_bytes(Encoding.PEM))
-    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return [f"--tls-cert={cert_file}", f"--tls-key={key_file}", "--https-address=127.0.0.1:0"]
-
-
-def bodies() -> list[bytes]:
-    made = []
-    for number in range(BATCH):
-        event = {
-            "user": os.urandom(8).hex(),
-            "at": 1700000000 + number,
-            "path": f"/items/{number}",
-            "status": 200,
-        }
-        made.append(json.dumps({**event, "agent": "bench", "more": ""}).encode().ljust(MESSAGE_SIZE, b" "))
-    return made
-
-
-class Client:
-    """A connection with its layers; blocking, since it has a process of its own."""
-
-    def __init__(self, port: int, layer: str) -> None:
-        plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        asked = {name: name in layer for name in ("snappy", "deflate")}
-        document = json.dumps({"feature_negotiation": True, "tls_v1": "tls" in layer, **asked}).encode()
-        plain.sendall(b"  V2IDENTIFY\n" + struct.pack(">i", len(document)) + document)
-        (size,) = struct.unpack(">i", plain.recv(4, socket.MSG_WAITALL))
-        granted = json.loads(plain.recv(size, socket.MSG_WAITALL)[4:])
-        for name, wanted in {**asked, "tls_v1": "tls" in layer}.items():
-            if granted[name] is not wanted:
-                raise LoadError(f"{name} is not granted")
-        self.socket: socket.socket = plain
-        self.stream: Stream | None = None
-        self._received = bytearray()
-        if "tls" in layer:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            self.socket = context.wrap_socket(plain)
-            self.read(OK_FRAME)
-        if "snappy" in layer or "deflate" in layer:
-            self.stream = Snappy() if "snappy" in layer else Deflate()
-            self.read(OK_FRAME)
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data if self.stream is None else self.stream.compress(data))
-
-    def read(self, least: int) -> bytes:
-        """At least so many bytes, in multiples of `least` if more have come."""
-        received = self._received
-        while len(received) < least:
-            data = self.socket.recv(1 << 18)
-            if not data:
-                raise LoadError("the server has closed the connection")
-            if self.stream is None:
-                received += data
-            else:
-                for piece in self.stream.decompress(data):
-                    received += piece
-        taken = bytes(received[: len(received) // least * least])
-        del received[: len(taken)]
-        return taken
-
-
-def repeatable(command: bytes, layer: str) -> tuple[bytes, bytes]:
-    """What to send first, and what to send again and again, for this command in that layer."""
-    if "snappy" in layer:
-        stream = Snappy()
-        return stream.compress(b""), stream.compress(command)
-    if "deflate" in layer:
-        # after a full flush nothing refers to what was before it
-        deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
-        return b"", deflater.compress(command) + deflater.flush(zlib.Z_FULL_FLUSH)
-    return b"", command
-
-
-@dataclass(slots=True)
-class Done:
-    messages: int
-    seconds: float
-
-
-def publish(port: int, layer: str, seconds: float) -> Done:
-    client = Client(port, layer)
-    messages = b"".join(struct.pack(">i", MESSAGE_SIZE) + body for body in bodies())
-    body = struct.pack(">i", BATCH) + messages
-    first, again = repeatable(b"MPUB bench\n" + struct.pack(">i", len(body)) + body, layer)
-    client.socket.sendall(first + again * UNDER_WAY)
-    began, answered, sent = time.monotonic(), 0, UNDER_WAY
-    while answered < sent:
-        said = client.read(OK_FRAME)
-        if said != said[:OK_FRAME] * (len(said) // OK_FRAME) or not said.startswith(b"\0\0\0\6\0\0\0\0OK"):
-            raise LoadError(f"answered {said[:100]!r}")
-        count = len(said) // OK_FRAME
-        answered += count
-        if time.monotonic() - began < seconds:
-            client.socket.sendall(again * count)
-            sent += count
-    return Done(answered * BATCH, time.monotonic() - began)
-
-
-def consume(port: int, layer: str, seconds: float, count: int) -> Done:
-    """Until all `count` messages have come, or the time is up."""
-    client = Client(port, layer)
-    client.send(b"SUB bench readers\n")
-    client.read(OK_FRAME)
-    client.send(b"RDY 2500\n")
-    began, got = time.monotonic(), 0
-    while got < count and time.monotonic() - began < seconds:
-        data = client.read(MESSAGE_FRAME)
-        got += len(data) // MESSAGE_FRAME
-        starts = range(18, len(data), MESSAGE_FRAME)
-        client.send(b"".join([b"FIN %b\n" % data[start : start + 16] for start in starts]))
-    return Done(got, time.monotonic() - began)
-
-
-def _child(pipe: Connection, work: Callable[..., Done], arguments: tuple[int | str | float, ...]) -> None:
-    try:
-        pipe.send(work(*arguments))
-    except Exception as error:
-        pipe.send(repr(error))
-
-
-def together(count: int, work: Callable[..., Done], *arguments: int | str | float) -> tuple[int, float]:
-    """What so many processes at once come to: messages, and messages a second. Raises LoadError."""
-    running = []
-    for _ in range(count):
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(target=_child, args=(theirs, work, arguments), daemon=True)
-        process.start()
-        running.append((ours, process))
-    results = [ours.recv() if ours.poll(PATIENCE) else "it hangs" for ours, _ in running]
-    for _, process in running:
-        process.kill()
-        process.join()
-    for result in results:
-        if not isinstance(result, Done):
-            raise LoadError(str(result))
-    return sum(done.messages for done in results), sum(done.messages / done.seconds for done in results)
 
 
 @dataclass(slots=True)
@@ -205,39 +34,50 @@ class Run:
     data_parent: Path | None
     seconds: float
     figures: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
+    processor_ns: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)  # nsqd's, a message
 
     def round(self, layers: list[str]) -> None:
         for layer in layers:
             for who, (executable, flags) in self.contestants.items():
                 with servers.nsqd(executable, flags, self.data_parent) as server:
+                    began = server.processor_seconds()
                     count, published = together(PUBLISHERS, publish, server.port, layer, self.seconds)
-                    _, consumed = together(1, consume, server.port, layer, self.seconds, count)
-                for measure, figure in (("mpub", published), ("sub", consumed)):
+                    middle = server.processor_seconds()
+                    got, consumed = together(1, consume, server.port, layer, self.seconds, count)
+                    ended = server.processor_seconds()
+                for measure, figure, spent in (
+                    ("mpub", published, (middle - began) / max(count, 1)),
+                    ("sub", consumed, (ended - middle) / max(got, 1)),
+                ):
                     self.figures.setdefault((who, layer, measure), []).append(figure)
-                    say(f"{who:5}  {layer:12}  {measure:5}  {shown(figure)} msg/s")
+                    self.processor_ns.setdefault((who, layer, measure), []).append(spent * 1e9)
+                    say(f"{who:5}  {layer:12}  {measure:5}  {shown(figure)} msg/s  {spent * 1e9:6.0f} ns")
 
     def figure(self, who: str, layer: str, measure: str) -> float:
         return median(self.figures[who, layer, measure])
 
     def table(self, layers: list[str]) -> Iterator[str]:
         for measure, title in MEASURES.items():
-            yield f"{title}, msg/s and the ratio to plain"
+            yield f"{title}, msg/s, the ratio to plain, and nsqd's processor time a message"
             for layer in layers:
                 cells = [f"  {layer:12}"]
                 for who in self.contestants:
                     figure = self.figure(who, layer, measure)
                     ratio = figure / self.figure(who, "plain", measure)
-                    cells.append(f"{who} {shown(figure):>10}  {ratio:5.2f}")
+                    spent = median(self.processor_ns[who, layer, measure])
+                    cells.append(f"{who} {shown(figure):>10}  {ratio:5.2f}  {spent:6.0f} ns")
                 yield "    ".join(cells)
 
 
 @contextmanager
-def contestants(ours: Path, other: Path | None) -> Iterator[dict[str, tuple[Path, list[str]]]]:
+def contestants(
+    ours: Path, other: Path | None, other_flags: list[str]
+) -> Iterator[dict[str, tuple[Path, list[str]]]]:
     with tempfile.TemporaryDirectory(prefix="nsqd-bench-") as folder:
         flags = make_certificate(Path(folder))
         found = {"ours": (ours, flags)}
         if other:
-            found["other"] = (other, [*flags, *OTHER_FLAGS])
+            found["other"] = (other, [*flags, *other_flags])
         yield found
 
 
@@ -245,13 +85,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--nsqd", type=Path, default=ROOT / ".venv/bin/nsqd", metavar="PATH", help="our nsqd")
     parser.add_argument("--against", type=Path, metavar="PATH", help="another nsqd to compare with")
+    parser.add_argument("--same-flags", action="store_true", help="the other keeps its files too")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--seconds", type=float, default=1, metavar="S", help="length of a run (default 1)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="where to make the temporary data folders")
     parser.add_argument("--smoke", action="store_true", help="one very short round, for the tests")
     arguments = parser.parse_args()
     rounds, seconds = (1, 0.2) if arguments.smoke else (arguments.rounds, arguments.seconds)
-    with contestants(arguments.nsqd, arguments.against) as found:
+    other_flags = [] if arguments.same_flags else OTHER_FLAGS
+    with contestants(arguments.nsqd, arguments.against, other_flags) as found:
         run = Run(found, arguments.data, seconds)
         try:
             for _ in range(rounds):

@@ -54,7 +54,7 @@ FETCH = 8 << 20
 COLUMNS = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in SCHEMA.fields)
 PIECES = 4  # in memory; together too large for the processor's cache
 TARGETS = {
-    "nsq to noop / memory to noop": Target(0.8, True),
+    "nsq to noop / memory to noop": Target(0.85, True),
     "nsq to noop / Parquet to noop": Target(0.9, True),
     "nsq to Parquet / Parquet to Parquet": Target(0.8, True),
     "publish to committed / a micro-batch of Spark": Target(2.0, False),

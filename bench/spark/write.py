@@ -31,7 +31,10 @@ from tests.spark.broker import Broker
 from tests.spark.session import new_session
 
 PARTS = 2
-TARGETS = {"nsq, at least once / discard": Target(0.8, True)}
+TARGETS = {
+    "nsq, at least once / discard": Target(0.8, True),
+    "nsq, exactly once / nsq, at least once": Target(0.7, True),
+}
 
 
 class DiscardSource(DataSource):
@@ -117,9 +120,11 @@ def main() -> int:
         costs = bench.costs(options.rounds)
         spark.stop()
     print_costs(costs, options.messages)
-    ours = [name for name in costs if name != "discard"]
-    ratios = {f"{name} / discard": costs["discard"].seconds / costs[name].seconds for name in ours}
-    by_cpu = {f"{name} / discard": costs["discard"].cpu_seconds / costs[name].cpu_seconds for name in ours}
+    pairs = [name.split(" / ") for name in (*TARGETS, "nsq, exactly once / discard")]
+    ratios = {f"{ours} / {other}": costs[other].seconds / costs[ours].seconds for ours, other in pairs}
+    by_cpu = {
+        f"{ours} / {other}": costs[other].cpu_seconds / costs[ours].cpu_seconds for ours, other in pairs
+    }
     print()
     print_ratios(ratios, by_cpu, TARGETS)
     if options.json:
