@@ -102,8 +102,8 @@ async def test_a_destination_that_is_not_there_requeues_and_backs_off() -> None:
             await peer.until("RDY 200")
             peer.push(1, attempts=1)
             peer.push(2, attempts=3)
-            # RDY 0 goes before the REQs; the delay is 90 seconds for each attempt. Where the two messages arrive in two
-            # reads, two attempts to connect are under way at once, and either may fail first.
+            # RDY 0 goes before the REQs; the delay is 90 seconds for each attempt. Where the two messages
+            # arrive in two reads, two attempts to connect are under way at once, and either may fail first.
             await peer.expect("RDY 0")
             assert {await peer.next(), await peer.next()} == {f"REQ {1:016x} 90000", f"REQ {2:016x} 270000"}
             assert await asyncio.to_thread(program.stop) == 0
