@@ -74,12 +74,10 @@ class LogReader:
             self._at = self._next = self._parts[0][1]
 
     @property
-    def files(self) -> list[tuple[int, int, int]]:
-        """Where its bytes lie, once it is located: (descriptor, start, stop). Empty if they are in memory."""
+    def files(self) -> list[tuple[FileSource, int, int]]:
+        """Where its bytes lie, once it is located: (file, start, stop). Empty if they are in memory."""
         return [
-            (source.descriptor, start, stop)
-            for source, start, stop in self._parts
-            if isinstance(source, FileSource)
+            (source, start, stop) for source, start, stop in self._parts if isinstance(source, FileSource)
         ]
 
     def read(self, size: int = PIECE) -> kernel.Buffer:

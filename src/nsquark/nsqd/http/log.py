@@ -6,7 +6,8 @@ The answer to a read is a head, batches as they lie on disk, and the index of wh
     | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
     | magic | count | position | epoch | length | batches  | index: count times u32
 
-Where the client does without the index, files go straight into the socket.
+Where the client does without the index, files go straight into the socket. A client that runs on nsqd's own
+machine may ask for the names of the files in their place (`local_files.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 
+from . import local_files
 from .arguments import (
     MAX_POSITION,
     bounds,
@@ -99,18 +101,28 @@ class LogApi:
         end = min(number(request, "to", topic.visible_end), topic.visible_end)
         max_bytes = number(request, "max_bytes", DEFAULT_READ, LARGEST_READ)
         indexed = bool(number(request, "index", 1, 1))
+        local = not indexed and local_files.may_be_named(request, topic.log, max_bytes)
+        if local:
+            max_bytes = LARGEST_READ  # since no more than names will be sent
         if end < start:
             raise HttpError(400, "INVALID_ARG_TO")
         if self._readers >= MAX_READERS:
             raise HttpError(503, "TOO_MANY_READERS")
         self._readers += 1
         try:
-            return await self._read(request, topic, start, end, max_bytes, indexed)
+            return await self._read(request, topic, start, end, max_bytes, indexed, local)
         finally:
             self._readers -= 1
 
     async def _read(
-        self, request: Request, topic: Topic, start: int, end: int, max_bytes: int, indexed: bool
+        self,
+        request: Request,
+        topic: Topic,
+        start: int,
+        end: int,
+        max_bytes: int,
+        indexed: bool,
+        local: bool,
     ) -> Response:
         reads = self._broker.reads
         reader = None
@@ -127,14 +139,16 @@ class LogApi:
                 following = topic.log.lost.next_gap(start)
                 more = {"following": following} if following > start else {}
                 raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic), **more})
+            if local and reader.length >= local_files.WORTH_OPENING:
+                return local_files.answer(reader, topic.epoch)
             length = HEAD.size + reader.length + (4 * reader.count if indexed else 0)
             response = v1_stream(length, CONTENT_TYPE)
             head = HEAD.pack(MAGIC, reader.count, reader.start, topic.epoch, reader.length)
             body = await request.open_body(response, head)
             try:
                 if body.direct and not indexed and reader.files:
-                    for descriptor, offset, stop in reader.files:
-                        await body.send_file(reads.run, descriptor, offset, stop)
+                    for source, offset, stop in reader.files:
+                        await body.send_file(reads.run, source.descriptor, offset, stop)
                 else:
                     parts = _parts(reader)
                     while await body.send(reads.run, parts.__next__):

@@ -3,10 +3,13 @@
 A response is decoded and handed to Spark piece by piece. The next request goes out before the last piece of a
 response is handed over, so that nsqd and the network work while Spark does. After a failure the reader goes
 on at the position it has reached. A position stands for the same message for ever, so no message comes twice.
+
+Where the task runs on nsqd's machine, a response may name files in place of their bytes (`local_files.py`).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import struct
 import time
@@ -21,6 +24,7 @@ from nsquark import kernel
 from ..errors import BadResponse, DataLost, RequestRefused, Unreachable
 from ..http import Exchange, Request
 from .decode import Decoder
+from .local_files import CONTENT_TYPE, LocalFiles, LocalReadFailed, asking_for_files, parse_files
 from .logs import reading_through
 from .offsets import Span
 from .options import FetchOptions
@@ -58,6 +62,27 @@ def read_span(partition: LogPartition, schema: StructType, options: FetchOptions
     return _SpanReader(partition, schema, options).read()
 
 
+class _SentBytes:
+    """The body of a response, behind its head."""
+
+    def __init__(self, exchange: Exchange, response: HTTPResponse, length: int) -> None:
+        self._exchange = exchange
+        self._response = response
+        self._closed = False
+        self.unread = length
+
+    def read_into(self, buffer: memoryview) -> None:
+        """Fill the whole buffer. Raises Unreachable."""
+        self._exchange.read_into(self._response, buffer)
+        self.unread -= len(buffer)
+
+    def close(self) -> None:
+        """Read the end of the response, if all bytes before it are read, so that a request may follow."""
+        if not self.unread and not self._closed:
+            self._closed = True
+            self._exchange.read(self._response)
+
+
 class _SpanReader:
     def __init__(self, partition: LogPartition, schema: StructType, options: FetchOptions) -> None:
         self._span = partition.span
@@ -66,6 +91,7 @@ class _SpanReader:
         self._decoder = Decoder(schema, partition.span.topic, partition.span.nsqd, options.columns)
         self._position = partition.span.start  # the next message to hand to Spark
         self._buffer = bytearray()
+        self._local = asking_for_files(partition.url)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         failures = 0
@@ -80,6 +106,9 @@ class _SpanReader:
                     raise
                 logger.warning("%s; trying again", error)
                 time.sleep(self._options.retry_interval * 2 ** (failures - 1))
+            except LocalReadFailed as error:
+                logger.info("%s; the rest of the span comes from %s", error, self._url)
+                self._local = {}
             except RequestRefused as error:
                 self._skip_lost(error)
 
@@ -95,19 +124,39 @@ class _SpanReader:
 
     def _read_response(self, exchange: Exchange, response: HTTPResponse) -> Iterator[pa.RecordBatch]:
         """The rows of one response. Sends the next request as soon as all bytes of this one are here."""
-        head = bytearray(_HEAD.size)
-        exchange.read_into(response, memoryview(head))
-        magic, count, position, _, unread = _HEAD.unpack(head)
-        if magic != b"NQR1" or position != self._position or not count:
+        body: _SentBytes | LocalFiles
+        if response.headers.get("Content-Type") == CONTENT_TYPE:
+            try:
+                count, position, files = parse_files(json.loads(exchange.read(response)))
+            except ValueError as error:
+                raise self._bad_response(error) from None
+            body = LocalFiles(self._url, files)
+        else:
+            head = bytearray(_HEAD.size)
+            exchange.read_into(response, memoryview(head))
+            magic, count, position, _, length = _HEAD.unpack(head)
+            if magic != b"NQR1":
+                raise self._bad_response()
+            body = _SentBytes(exchange, response, length)
+        if position != self._position or not count:
             raise self._bad_response()
-        stop, filled = self._position + count, 0
-        self._grow_buffer(min(unread, PIECE))
+        try:
+            yield from self._read_batches(exchange, body, self._position + count)
+        finally:
+            body.close()
+
+    def _read_batches(
+        self, exchange: Exchange, body: _SentBytes | LocalFiles, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows before the position `stop`, which all bytes of `body` hold."""
+        filled = 0
+        self._grow_buffer(min(body.unread, PIECE))
         while self._position < stop:
-            more = min(unread, len(self._buffer) - filled)
-            exchange.read_into(response, memoryview(self._buffer)[filled : filled + more])
-            filled, unread = filled + more, unread - more
-            if more and not unread:
-                exchange.read(response)
+            more = min(body.unread, len(self._buffer) - filled)
+            body.read_into(memoryview(self._buffer)[filled : filled + more])
+            filled += more
+            if more and not body.unread:
+                body.close()
                 if stop < self._span.end:
                     exchange.send(self._request(stop))
             # nsqd sends files without looking at them, so this is where the CRC of each batch is checked.
@@ -115,7 +164,7 @@ class _SpanReader:
             if not needed:
                 raise self._bad_response("a batch is damaged")
             if last is None:  # the buffer does not hold one whole batch
-                if not filled < needed <= min(filled + unread, _MAX_BATCH):
+                if not filled < needed <= min(filled + body.unread, _MAX_BATCH):
                     raise self._bad_response()
                 # Not at once: a length that is damaged may be anything, and so may what the head says.
                 self._grow_buffer(min(needed, 2 * len(self._buffer)))
@@ -131,7 +180,7 @@ class _SpanReader:
             yield batch
             filled -= whole
             self._buffer[:filled] = self._buffer[whole : whole + filled]
-        if unread or filled:
+        if body.unread or filled:
             raise self._bad_response("there is more of it")
 
     def _grow_buffer(self, size: int) -> None:
@@ -154,6 +203,7 @@ class _SpanReader:
             "max_bytes": self._options.max_bytes,
             "epoch": span.epoch,
             "index": 0,
+            **self._local,
             **reading_through(self._options.through),
         }
         return Request("/log/read", query)
