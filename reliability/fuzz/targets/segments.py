@@ -99,6 +99,8 @@ def _must_be_kept(
             return []
         if at > offset and _may_be_in_a_body(data, offset, at, position, places):
             return []
+        if at > offset and _has_that_position(data, offset, at, position, first):
+            return []
         offset, position = at + length, first + count
     return [] if bound is not None and position > bound else found
 
@@ -111,6 +113,19 @@ def _had_a_position(data: bytes, offset: int, position: int) -> bool:
         return False
     _, _, length, count, first, _, _, _ = HEADER.unpack_from(data, offset)
     return bool(first == position and 0 < count <= length // 34)
+
+
+def _has_that_position(data: bytes, offset: int, at: int, position: int, first: int) -> bool:
+    """Whether the damaged batch at `offset` has the position `first` itself, by its count.
+
+    Its count is in doubt where the batch of that position begins right behind it, by its length.
+    """
+    if len(data) - offset < HEADER.size:
+        return False
+    _, _, length, count, begin, _, _, _ = HEADER.unpack_from(data, offset)
+    return bool(
+        begin == position and 0 < count <= length // 34 and first < begin + count and at != offset + length
+    )
 
 
 def _may_be_in_a_body(data: bytes, offset: int, at: int, position: int, places: set[int]) -> bool:

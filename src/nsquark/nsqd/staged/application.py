@@ -127,7 +127,7 @@ def parse_state(data: bytes) -> State:
     """Raises ValueError, TypeError or KeyError."""
     try:
         return _parse_state(data)
-    except (AttributeError, OverflowError, RecursionError) as error:
+    except (AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
