@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from nsquark import changes
 from nsquark.durable import sync_path
-from nsquark.log import OPEN_FILES, Record, acknowledge
+from nsquark.log import OPEN_FILES, WRITTEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.tls_handshake import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
@@ -187,6 +187,7 @@ class Broker:
 
     def _trim(self) -> Iterator[None]:
         OPEN_FILES.close_unused()
+        yield from WRITTEN_FILES.shrink()
         now = time.time()
         freed = 0
         for topic in list(self.topics.values()):
