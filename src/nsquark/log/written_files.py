@@ -14,6 +14,7 @@ import errno
 import os
 import resource
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -72,9 +73,10 @@ class WrittenFiles:
             return
         # Two for the one that comes, so that a crowd which had to wait for the disk gets smaller.
         if self._close(2) == 0 and number >= 2 * self._limit:
-            file = next(iter(self._files))
-            if not self._rested(file, wait=True):
-                self._files[file] = self._files.pop(file)  # its fsync has failed: the next time another one
+            for file in list(islice(self._files, LOOKS)):
+                if self._rested(file, wait=True):
+                    break
+                self._files[file] = self._files.pop(file)  # its fsync is under way, or has failed
 
     def shrink(self) -> Iterator[None]:
         """Go back to the limit, as far as files can be closed, with pauses. A timer has this done."""
@@ -105,10 +107,10 @@ class WrittenFiles:
                     raise
 
     def _close(self, wanted: int, looks: int = LOOKS, used: bool = False) -> int:
-        """Close some that the disk holds; returns how many. Those that were `used` lately stay, if not so."""
+        """Close some that the disk holds; returns how many. Spares files written lately, unless `used`."""
         closed = 0
-        for file in list(zip(self._files, range(looks), strict=False)):
-            if self._look(file[0], used):
+        for file in list(islice(self._files, looks)):
+            if self._look(file, used):
                 closed += 1
                 if closed == wanted:
                     break
