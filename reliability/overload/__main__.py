@@ -1,4 +1,4 @@
-"""`python -m reliability.overload [--only NAME] [--small]`."""
+"""`python -m reliability.overload [--only NAME] [--small] [--topics N]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from .situations import LIMITS, MEBI, SITUATIONS, SMALL, Result, Size, end_all
@@ -69,10 +70,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", action="append", choices=list(SITUATIONS), help="(may be repeated)")
     parser.add_argument("--small", action="store_true", help="small numbers, as the tests run it")
+    parser.add_argument("--topics", type=int, metavar="N", help="how many topics, instead of 50,000")
     arguments = parser.parse_args(argv)
+    size = SMALL if arguments.small else Size()
+    if arguments.topics:
+        size = replace(size, topics=arguments.topics)
     print(_row(HEAD))
     failed = False
-    for result in tried(arguments.only or SITUATIONS, SMALL if arguments.small else Size()):
+    for result in tried(arguments.only or SITUATIONS, size):
         print(line(result), flush=True)
         for fault in result.faults:
             print(f"  fault: {fault}", flush=True)

@@ -24,10 +24,12 @@ from .segment import OPEN_FILES, NotIndexed, Segment
 from .syncing import LogSync
 from .tail import TailChunk
 from .topic_log import IdLease, TopicLog
+from .written_files import WRITTEN_FILES
 
 __all__ = [
     "OPEN_FILES",
     "UNLIMITED",
+    "WRITTEN_FILES",
     "ChannelState",
     "Cursor",
     "Damage",

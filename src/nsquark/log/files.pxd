@@ -11,6 +11,7 @@ cdef class LogFiles:
     cdef public int64_t max_bytes_per_file, term
     cdef public int fd
     cdef public bint torn
+    cdef bint _closed
     cdef object _unsynced
 
     @cython.locals(segment=FastSegment, done=int64_t)

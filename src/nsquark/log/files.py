@@ -5,6 +5,7 @@ A log has at least one file, and appends to the newest. A file is one segment, o
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from bisect import bisect_right
@@ -23,6 +24,7 @@ from .segment import Segment
 from .syncing import LogSync, take_up_doubts
 from .tail import TailChunk
 from .unsynced import UnsyncedFiles
+from .written_files import WRITTEN_FILES
 
 ROLL_WHEN_CONSUMED = 1 << 20
 
@@ -60,10 +62,11 @@ class LogFiles:
         self.found: list[Record] = found.found  # of those, the ones that were found just now
         self.cut: tuple[Path, int] | None = found.cut  # the file whose torn tail was cut off, and its bytes
         self._drop_empty_of_earlier_term()
-        if self.segments:
-            self.fd = os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        else:
+        self.fd = -1  # while the newest file is not open: the next write opens it
+        self._closed = False
+        if not self.segments:
             self.fd = self._create(floor)
+            WRITTEN_FILES.add(self)
         self._unsynced = UnsyncedFiles(directory)
         self._unsynced.take_up(self.segments, doubted)
         if self.segments[-1].term != self.term:
@@ -82,6 +85,7 @@ class LogFiles:
         """Begin a file that becomes the newest; returns the descriptor to write it with. Raises OSError."""
         segment = Segment(self.directory, base, None, 0, self.term)
         segment.modified = time.time()
+        WRITTEN_FILES.make_room()
         fd = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if changes.listeners:
             changes.tell_created(segment.path)
@@ -114,6 +118,8 @@ class LogFiles:
         if self.torn or (segment.size and segment.size + size > self.max_bytes_per_file):
             self._make_room(size)
             segment = self.segments[-1]
+        if self.fd < 0:
+            self._open_again()
         try:
             done = os.write(self.fd, data)
             while done < size:
@@ -138,6 +144,26 @@ class LogFiles:
         os.ftruncate(self.fd, self.segments[-1].size)
         self.torn = False
 
+    def _open_again(self) -> None:
+        """Open the newest file for writing. Raises OSError."""
+        if self._closed:
+            raise OSError(errno.EBADF, "the log is closed")
+        newest = self.segments[-1]
+        self.fd = WRITTEN_FILES.open_again(newest.path, newest.size)
+        WRITTEN_FILES.add(self)
+
+    @property
+    def written(self) -> int:
+        return self.end
+
+    def rest(self, wait: bool) -> bool:
+        """Close the newest file until the next write, if the disk holds all of it: see `WrittenFile`."""
+        if self.torn or not self._unsynced.newest_is_on_disk(self.fd if wait else -1):
+            return False
+        os.close(self.fd)
+        self.fd = -1
+        return True
+
     def _roll(self) -> None:
         """Begin another file. Raises OSError, and the log goes on with the one it has."""
         old = self.segments[-1]
@@ -146,6 +172,7 @@ class LogFiles:
         old.modified = time.time()
         self._unsynced.roll(self.fd, self.segments[-1])
         self.fd = fd
+        WRITTEN_FILES.add(self)
 
     # ---- reading
 
@@ -193,7 +220,7 @@ class LogFiles:
 
     def start_sync(self, chunks: Sequence[TailChunk]) -> LogSync:
         """An attempt to sync; `chunks` are those in memory. Raises OSError: see `TopicLog.start_sync`."""
-        if self.fd < 0:  # closed
+        if self._closed:
             return LogSync(None, ())
         if self._unsynced.newest_is_final():
             self._roll()
@@ -248,6 +275,8 @@ class LogFiles:
 
     def close(self) -> None:
         self._unsynced.close()
+        self._closed = True
+        WRITTEN_FILES.remove(self)
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

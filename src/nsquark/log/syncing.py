@@ -36,6 +36,7 @@ class UnsyncedFile:
     segment: Segment
     synced: int  # the disk holds everything of it before this position, if the directory is synced
     fd: int = -1  # the one it was written with: from when another file is the newest until it is synced
+    unopened: bool = False  # another file is the newest, and this one has to be opened to be synced
     in_folder: bool = False  # its directory is synced, so that a power cut does not take the whole file
     failed: bool = False  # an fsync has failed, so that no other fsync proves anything: it must be copied
     copying: bool = False
@@ -45,13 +46,17 @@ class UnsyncedFile:
         """Whether the disk holds everything of it."""
         return self.in_folder and not self.failed and self.synced >= self.segment.end
 
-    def sync(self) -> None:
-        """Bring the file to the disk, here and now, and close it. A failure is noted, to be mended later."""
+    def sync(self, fd: int) -> None:
+        """Bring the file to the disk, here and now. A failure is noted, to be mended later."""
         try:
-            os.fdatasync(self.fd)
+            os.fdatasync(fd)
             self.synced = self.segment.end
         except OSError:
             self.fail()
+
+    def sync_and_close(self) -> None:
+        try:
+            self.sync(self.fd)
         finally:
             self.close()
 

@@ -38,11 +38,16 @@ class UnsyncedFiles:
         """
         waiting = [file for file in self._files if file.fd >= 0]
         if len(waiting) >= MOST_OPEN:
-            waiting[0].sync()
+            waiting[0].sync_and_close()
 
     def roll(self, fd: int, segment: Segment) -> None:
-        """Go on with `segment` as the newest. The file before it was written with the descriptor `fd`."""
-        self._files[-1].fd = fd
+        """Go on with `segment` as the newest. The file before it was written with the descriptor `fd`.
+
+        That is -1 if that file is not open.
+        """
+        old = self._files[-1]
+        old.fd = fd
+        old.unopened = fd < 0 and old.synced < old.segment.end
         self._files.append(UnsyncedFile(segment, segment.base))
 
     def newest_is_final(self) -> bool:
@@ -53,6 +58,17 @@ class UnsyncedFiles:
             newest.remove_doubt()
         return newest.failed
 
+    def newest_is_on_disk(self, fd: int) -> bool:
+        """Whether the disk holds everything of the newest file, so that it may be closed.
+
+        If the caller gives its descriptor `fd`, the file is synced here and now. A failure is noted, to be
+        mended later.
+        """
+        newest = self._files[-1]
+        if newest.synced < newest.segment.end and fd >= 0 and not newest.failed and not self._syncs:
+            newest.sync(fd)
+        return not newest.failed and newest.synced >= newest.segment.end
+
     def start_nothing(self) -> LogSync:
         """A sync for a log that has no file, or is closed."""
         sync = LogSync(None, ())
@@ -62,9 +78,10 @@ class UnsyncedFiles:
     def start(self, fd: int, end: int, chunks: Sequence[TailChunk]) -> LogSync:
         """A sync of everything up to the position `end`. The newest file is written with the descriptor `fd`.
 
+        A file that is not open (`fd` is -1) is opened for it, unless the disk holds all of it.
         `chunks` are those in memory. Raises OSError, and nothing has changed.
         """
-        newest_fd = os.dup(fd)
+        opened = self._open_for_sync(fd)
         sync = LogSync(self._directory, self._files)
         for file in self._files[:-1]:
             if file.failed:
@@ -75,9 +92,32 @@ class UnsyncedFiles:
             elif file.fd >= 0:
                 sync.files.append((file, file.fd, file.segment.end))
                 file.fd = -1
-        sync.files.append((self._files[-1], newest_fd, end))
+            elif file in opened:
+                sync.files.append((file, opened[file], file.segment.end))
+                file.unopened = False
+        newest = self._files[-1]
+        if newest in opened:
+            sync.files.append((newest, opened[newest], end))
         self._syncs.append(sync)
         return sync
+
+    def _open_for_sync(self, fd: int) -> dict[UnsyncedFile, int]:
+        """Descriptors for the newest file, and for those that were left when they were not open."""
+        opened: dict[UnsyncedFile, int] = {}
+        newest = self._files[-1]
+        try:
+            for file in self._files[:-1]:
+                if file.unopened and not file.failed:
+                    opened[file] = os.open(file.segment.path, os.O_WRONLY | os.O_CLOEXEC)
+            if fd >= 0:
+                opened[newest] = os.dup(fd)
+            elif newest.synced < newest.segment.end:
+                opened[newest] = os.open(newest.segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            for each in opened.values():
+                os.close(each)
+            raise
+        return opened
 
     def finish(self, sync: LogSync, segments: Sequence[Segment]) -> OSError | None:
         """Take note of what is on the disk. Returns why the disk does not hold everything, if it does not.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from nsquark import changes
 from nsquark.durable import sync_path
-from nsquark.log import OPEN_FILES, Record, acknowledge
+from nsquark.log import OPEN_FILES, WRITTEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.tls_handshake import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
@@ -52,6 +52,9 @@ logger = logging.getLogger(__name__)
 TRIM_INTERVAL = 1.0
 WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
 SAVE_AGAIN = 1.0  # after metadata could not be written
+# The file of very many topics takes long to lay out, and every topic that comes asks for another one. That
+# gets a twentieth of the time, unless a request waits for it.
+SAVE_REST = 20
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
 
 
@@ -95,6 +98,7 @@ class Broker:
         self._periodic: list[asyncio.TimerHandle] = []
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
         self._saving: asyncio.Task[OSError | None] | None = None
+        self._save_rests = False  # changes are made, and the next save waits for its time
         self._deleted: list[Path] = []
         self._freed = 0  # bytes of memory that idle topics have let go and the system has not got back
         found = inspect_data(self._path)  # before anything is written
@@ -187,6 +191,7 @@ class Broker:
 
     def _trim(self) -> Iterator[None]:
         OPEN_FILES.close_unused()
+        yield from WRITTEN_FILES.shrink()
         now = time.time()
         freed = 0
         for topic in list(self.topics.values()):
@@ -260,7 +265,7 @@ class Broker:
         if ephemeral or self.stopping:
             return
         self._change += 1
-        if self._saving is None:
+        if self._saving is None and not self._save_rests:
             self._saving = self.loop.create_task(self._save())
 
     async def save_metadata(self) -> None:
@@ -275,37 +280,41 @@ class Broker:
                 raise error
 
     async def _save(self) -> OSError | None:
-        """Save until every change is saved; returns what came between, after which it is tried again."""
+        """Save the changes up to now; returns what came between. What is not saved is saved later."""
+        begin = time.monotonic()
+        change = self._change
+        deleted, self._deleted = self._deleted, []
         try:
-            while self._saved < self._change:
-                change = self._change
-                data = metadata.pack(self.topics.values())
-                deleted, self._deleted = self._deleted, []
+            data = metadata.pack(self.topics.values())
+            rest = SAVE_REST * (time.monotonic() - begin)
 
-                def write(data: bytes = data, deleted: list[Path] = deleted) -> None:
-                    if deleted:
-                        self.node.save()
-                        sync_path(self._path / TOPICS)
-                    write_atomically(self._path / metadata.FILE_NAME, data)
+            def write() -> None:
+                if deleted:
+                    self.node.save()
+                    sync_path(self._path / TOPICS)
+                write_atomically(self._path / metadata.FILE_NAME, data)
 
-                try:
-                    await self.syncer.run(write)
-                except OSError as error:
-                    if self.problems.get(METADATA) != str(error):
-                        logger.error("failed to persist metadata - %s", error)
-                    self.unhealthy(str(error), METADATA)
-                    self._deleted = deleted + self._deleted
-                    if not self.stopping:
-                        self.loop.call_later(SAVE_AGAIN, self._save_again)
-                    return error
-                self.healthy(METADATA)
-                self.syncer.delete(deleted)
-                self._saved = change
+            await self.syncer.run(write)
+        except OSError as error:
+            if self.problems.get(METADATA) != str(error):
+                logger.error("failed to persist metadata - %s", error)
+            self.unhealthy(str(error), METADATA)
+            self._deleted = deleted + self._deleted
+            if not self.stopping:
+                self.loop.call_later(SAVE_AGAIN, self._save_again)
+            return error
         finally:
             self._saving = None
+        self.healthy(METADATA)
+        self.syncer.delete(deleted)
+        self._saved = change
+        if self._saved < self._change and not self.stopping:
+            self._save_rests = True
+            self.loop.call_later(rest, self._save_again)
         return None
 
     def _save_again(self) -> None:
+        self._save_rests = False
         if self._saving is None and self._saved < self._change and not self.stopping:
             self._saving = self.loop.create_task(self._save())
 

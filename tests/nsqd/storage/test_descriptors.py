@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.log import Cursor, Limits, TopicLog
+from nsquark.log import WRITTEN_FILES, Cursor, Limits, TopicLog, files
+from nsquark.log.written_files import WrittenFiles
 from tests.daemon import Nsqd, pub, until
+from tests.nsqd.api import running
 from tests.nsqd.harness import Clock, Harness
 
 LIMIT = 96
@@ -170,9 +172,9 @@ def test_a_topic_that_cannot_be_created_leaves_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def limited(path: Path, *flags: str) -> Nsqd:
+def limited(path: Path, *flags: str, most: int = LIMIT) -> Nsqd:
     nsqd = Nsqd(path, *flags)
-    nsqd.program = ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *nsqd.program]
+    nsqd.program = ["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh", *nsqd.program]
     return nsqd
 
 
@@ -243,3 +245,88 @@ async def test_a_channel_reads_more_segments_than_there_are_descriptors(tmp_path
                 consumer.fin(message)
             await until(lambda: open_in(nsqd) < OURS)  # who does not read needs none
             await publisher.pub("new", b"x")
+
+
+# ---- more topics than descriptors
+
+FEW = 256
+MANY = 1000
+
+
+async def published(nsqd: Nsqd, body: bytes) -> None:
+    """Publish to each of very many topics, and look at the descriptors meanwhile."""
+    async with await nsqd.connect() as publisher:
+        for first in range(0, MANY, 50):
+            for number in range(first, first + 50):
+                publisher.send(pub(f"t{number}", b"%b %d" % (body, number)))
+            for _ in range(50):
+                await publisher.ok()
+            assert open_in(nsqd) < FEW * 3 // 4
+
+
+async def test_far_more_topics_than_descriptors_survive_a_kill(tmp_path: Path) -> None:
+    nsqd = limited(tmp_path, most=FEW)
+    with nsqd.start():
+        await published(nsqd, b"first")
+        nsqd.kill()
+        nsqd.start()
+        await published(nsqd, b"second")
+        for number in range(0, MANY, 100):  # the journals, too, are written again
+            async with await nsqd.connect() as consumer:
+                await consumer.sub(f"t{number}", "c", rdy=2)
+                got = [await consumer.message() for _ in range(2)]
+                assert [each.body for each in got] == [b"first %d" % number, b"second %d" % number]
+                consumer.fin(got[0])
+                await consumer.caught_up()
+        nsqd.kill()
+        nsqd.start()
+        for number in range(MANY):
+            async with await nsqd.connect() as consumer:
+                await consumer.sub(f"t{number}", "c", rdy=2)
+                wanted = [b"second %d" % number]
+                if number % 100:
+                    wanted.insert(0, b"first %d" % number)
+                assert [(await consumer.message()).body for _ in wanted] == wanted
+        assert (await nsqd.http("GET", "/ping"))[1] == b"OK"
+
+
+async def test_a_topic_whose_file_cannot_be_opened_again_refuses_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, sync_timeout=0.01) as api:
+        monkeypatch.setattr(files, "WRITTEN_FILES", WrittenFiles(1))
+        client = await api.client()
+        await client.pub("t", b"first")
+        topic = api.broker.topics["t"]
+        await until(lambda: not topic.log.unsynced)
+        assert topic.log.files is not None
+        assert topic.log.files.rest(wait=False)
+        files.WRITTEN_FILES.remove(topic.log.files)
+        folder = tmp_path / "topics" / "t"
+        folder.rename(tmp_path / "away")
+        client.send(pub("t", b"refused"))
+        assert (await client.error()).startswith(b"E_PUB_FAILED PUB failed ")
+        assert (await api.get("/ping")).status == 500
+        assert topic.log.end == 1
+        (tmp_path / "away").rename(folder)
+        client = await api.client()
+        await client.pub("t", b"second")
+        assert (await api.get("/ping")).status == 200
+        await client.sub("t", "c", rdy=2)
+        assert [(await client.message()).body for _ in range(2)] == [b"first", b"second"]
+
+
+async def test_a_topic_is_deleted_while_its_files_are_closed(tmp_path: Path) -> None:
+    async with running(tmp_path, sync_timeout=0.01) as api:
+        client = await api.client()
+        await client.pub("t", b"old")
+        topic = api.broker.topics["t"]
+        await until(lambda: not topic.log.unsynced and not topic.journal.unsynced)
+        assert topic.log.files is not None
+        for each in (topic.log.files, topic.journal):
+            assert each.rest(wait=False)
+            WRITTEN_FILES.remove(each)
+        await api.done("/topic/delete?topic=t")
+        await client.pub("t", b"new")
+        await client.sub("t", "c", rdy=1)
+        assert (await client.message()).body == b"new"

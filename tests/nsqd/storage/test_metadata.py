@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +17,14 @@ from hypothesis import strategies as st
 
 from nsquark.log import Retention
 from nsquark.names import is_ephemeral
+from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.core.readership import Readership
+from nsquark.nsqd.core.topic import Topic
+from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.metadata import FILE_NAME, BadMetadata, ChannelMetadata, TopicMetadata, load, pack
 from nsquark.version import NSQ_VERSION
+from tests.daemon import until
+from tests.nsqd.api import running
 
 SECOND = 1_000_000_000
 
@@ -197,3 +204,32 @@ def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadMetadata) as caught:
         load(tmp_path)
     assert str(caught.value).startswith(f"failed to read metadata from {tmp_path} - ")
+
+
+async def test_topics_that_come_one_after_the_other_are_saved_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "SAVE_REST", 1e9)  # for ever, as the test sees it
+    async with running(tmp_path) as api:
+        broker = api.broker
+        saves: list[int] = []
+        real = metadata.pack
+
+        def counted(topics: Iterable[Topic]) -> bytes:
+            data = real(topics)
+            saves.append(len(broker.topics))
+            if len(saves) == 1:
+                broker.topic("second")  # comes while the first is saved
+            return data
+
+        monkeypatch.setattr(metadata, "pack", counted)
+        broker.topic("first")
+        await until(lambda: len(saves) == 1 and broker._saving is None)
+        broker.topic("third")
+        await asyncio.sleep(0)
+        assert saves == [1]
+        assert [*load(tmp_path / FILE_NAME)] == ["first"]
+        await broker.save_metadata()  # a request that waits for it
+        assert saves == [1, 3]
+        assert [*load(tmp_path / FILE_NAME)] == ["first", "second", "third"]
+    assert [*load(tmp_path / FILE_NAME)] == ["first", "second", "third"]

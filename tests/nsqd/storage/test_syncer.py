@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.nsqd.storage.syncer import AT_ONCE, Syncer
+from nsquark.log.written_files import WrittenFiles
+from nsquark.nsqd.storage import syncer as syncer_module
+from nsquark.nsqd.storage.syncer import AT_ONCE, TOGETHER, Syncer
 from tests.daemon import pub, until
 from tests.nsqd.api import running
 
@@ -45,6 +47,49 @@ async def test_what_is_deleted_is_gone_soon_files_and_folders_alike(syncer: Sync
     (folder / "deep" / "file").write_bytes(b"x")
     syncer.delete([file, missing, folder])
     await until(lambda: not any(tmp_path.iterdir()))
+
+
+async def test_fsyncs_of_many_topics_are_done_together_and_those_of_one_in_order(syncer: Syncer) -> None:
+    begin = threading.Event()
+    beside = threading.Barrier(TOGETHER, timeout=20)  # broken unless so many of them are under way at once
+    done: list[tuple[str, int]] = []
+    syncer.run_then(lambda: (begin.wait(20), None)[1], lambda error: None)
+
+    def meet(folder: str) -> None:
+        beside.wait()
+        done.append((folder, 0))
+
+    for number in range(TOGETHER):
+        syncer._submit_fsync(str(number), lambda folder=str(number): meet(folder))
+    for number in range(1, 20):
+        syncer._submit_fsync("0", lambda number=number: done.append(("0", number)))
+    last = syncer._submit_fsync("other", lambda: None)
+    begin.set()
+    await syncer.run(lambda: None)
+    assert last.done()
+    assert len(done) == TOGETHER + 19
+    assert [number for folder, number in done if folder == "0"] == list(range(20))
+
+
+async def test_new_journals_that_wait_for_the_disk_are_bounded(
+    syncer: Syncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syncer_module, "WRITTEN_FILES", WrittenFiles(2 * AT_ONCE))
+    most = 0
+    done: list[Path] = []
+
+    def replace(fd: int, path: Path, stale: object) -> None:
+        os.close(fd)
+        done.append(path)
+
+    monkeypatch.setattr(syncer_module, "replace_journal", replace)
+    for number in range(200):
+        path = tmp_path / str(number) / "journal.000001"
+        syncer.sync_then_delete(os.open(tmp_path, os.O_RDONLY), path, [], lambda error: None)
+        most = max(most, number + 1 - len(done))
+    await syncer.run(lambda: None)
+    assert len(done) == 200
+    assert most <= AT_ONCE + TOGETHER + 1
 
 
 async def test_publishers_that_wait_for_the_disk_share_an_fsync(tmp_path: Path) -> None:

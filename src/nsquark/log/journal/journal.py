@@ -17,6 +17,7 @@ from nsquark import changes
 from nsquark.durable import write_all
 
 from ..damage import Damage, Record, keep, records, tidy
+from ..written_files import WRITTEN_FILES
 from .copy import SUFFIX, JournalCopy
 from .inspection import PREFIX, InspectedJournal, file_name, inspect_journal
 from .records import JournalRecords
@@ -116,7 +117,8 @@ class Journal(JournalRecords):
     def begin(self) -> None:
         """Drop the records gathered. The caller adds a snapshot of everything next, and calls `rewrite`."""
         if self.directory is not None:
-            self.incomplete = self.incomplete or self.dirty or self.fd < 0  # until the snapshot is written
+            begun = self.fd >= 0 or self.resting
+            self.incomplete = self.incomplete or self.dirty or not begun  # until the snapshot is written
         self.drop()
 
     def rewrite(self) -> tuple[int, list[Path]]:
@@ -132,6 +134,7 @@ class Journal(JournalRecords):
         self.give_up_copy()
         self._newest += 1
         path = self._path(self._newest)
+        WRITTEN_FILES.make_room()
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             write_all(fd, block)
@@ -145,7 +148,7 @@ class Journal(JournalRecords):
         if self.fd >= 0:
             os.close(self.fd)
         self.generation = self._newest
-        self.fd = fd
+        self._use(fd)
         self.incomplete = self._unsound = self.unsynced = False
         self.size = self._snapshot_size = len(block)
         self._stale = [each for each in self._stale if each not in self._worthless]
@@ -193,8 +196,9 @@ class Journal(JournalRecords):
         assert copy is not None
         if self.fd >= 0:
             os.close(self.fd)
-        self.fd, self.size, self._snapshot_size = copy.fd, copy.size, copy.snapshot_size
+        self.size, self._snapshot_size = copy.size, copy.snapshot_size
         self.generation = copy.generation
+        self._use(copy.fd)
         self.unsynced = True  # records may have come after its fsync
         self.incomplete = self._unsound = False
         stale, self._stale = self._stale, [copy.path]
@@ -226,9 +230,46 @@ class Journal(JournalRecords):
         self.unsynced = False
         return fds, generation
 
+    # ---- the descriptor
+
+    def _use(self, fd: int) -> None:
+        self.fd = fd
+        self.resting = False
+        WRITTEN_FILES.add(self)
+
+    @property
+    def written(self) -> int:
+        return self.size
+
+    def rest(self, wait: bool) -> bool:
+        """Close the file until the next write, if an fsync has it or has had it: see `WrittenFile`.
+
+        While the fsync is under way, it has a descriptor of its own, and the caller of `start_sync` or
+        `rewrite` tells what came of it. A file that is not sound needs no fsync: another one will replace it.
+        """
+        if self._copy is not None:
+            return False
+        if self.unsynced and self.sound:
+            if not wait:
+                return False
+            self.unsynced = False
+            try:
+                os.fdatasync(self.fd)
+            except OSError:
+                self.not_synced(self.generation)
+        os.close(self.fd)
+        self.fd = -1
+        self.resting = True
+        return True
+
+    def open_again(self) -> None:
+        self._use(WRITTEN_FILES.open_again(self.path, self.size))
+
     def close(self, sync: bool = True) -> None:
         """Close the file. Raises OSError when the disk does not hold everything; it is closed in any case."""
         self.give_up_copy()
+        self.resting = False
+        WRITTEN_FILES.remove(self)
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             try:

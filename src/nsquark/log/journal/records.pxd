@@ -7,7 +7,7 @@ cdef uint64_t _MAX_COUNT
 
 
 cdef class JournalRecords:
-    cdef public bint dirty, incomplete, unsynced
+    cdef public bint dirty, incomplete, unsynced, resting
     cdef public int fd
     cdef public int64_t size
     cdef public object copy

@@ -57,6 +57,7 @@ class JournalRecords:
         """Without `gathers` the records are forgotten, as those of a topic that has no files."""
         self.dirty = False
         self.fd = -1
+        self.resting = False  # the file is closed until the next write
         self.size = 0  # of the file
         self.incomplete = False  # records are missing in the file
         self.unsynced = False
@@ -139,6 +140,10 @@ class JournalRecords:
         """The file that `flush` writes to, for those that keep a copy of it."""
         return None
 
+    def open_again(self) -> None:
+        """Open the file that is `resting`. Raises OSError."""
+        raise NotImplementedError
+
     def drop(self) -> None:
         """Forget the records gathered."""
         self._block.drop()
@@ -157,18 +162,21 @@ class JournalRecords:
         if not self.dirty:
             return
         block = self.block()
-        if self.fd < 0:
+        if self.fd < 0 and not self.resting:
             return
         if self.copy is not None:
             self.copy(block)
         size = len(block)
         try:
+            if self.fd < 0:
+                self.open_again()
             done = os.write(self.fd, block)
             while done < size:
                 done += os.write(self.fd, memoryview(block)[done:])
         except OSError:
             self.incomplete = True
-            os.ftruncate(self.fd, self.size)
+            if self.fd >= 0:
+                os.ftruncate(self.fd, self.size)
             raise
         if changes.listeners and (path := self.told_path()) is not None:
             changes.tell_appended(path, self.size, block)

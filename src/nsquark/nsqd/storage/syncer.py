@@ -3,6 +3,9 @@
 At most one fsync of a topic is under way. The next one covers everything that is written meanwhile.
 Publishers that wait for the disk (`--sync-every=1`) get their answers together. An fsync that fails is
 repeated until it works, and the data that it was for are written again: `log.syncing`.
+
+Where many topics wait, the thread has several of their fsyncs done at a time: the file system then brings
+them to the disk together.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark import changes
-from nsquark.log import LogSync, replace_journal
+from nsquark.log import WRITTEN_FILES, LogSync, replace_journal
 from nsquark.nsqd.core.answers import Receipt
 from nsquark.nsqd.stats.histogram import Histogram
 
@@ -38,6 +41,7 @@ LEAST_PAUSE = 0.05
 RETRY = 1.0
 # Fsyncs that have descriptors of their own, and wait for the thread or have it. Other topics wait without.
 AT_ONCE = 16
+TOGETHER = 16  # fsyncs of different topics that the thread has done at a time
 
 
 class Syncer:
@@ -45,6 +49,9 @@ class Syncer:
         self._loop = loop
         self.times = Histogram()  # of fsync
         self._pool = ThreadPoolExecutor(1, "sync")
+        self._helpers: ThreadPoolExecutor | None = None  # of the thread, from when several topics wait
+        self._fsyncs: deque[tuple[object, Callable[[], None]]] = deque()  # by topic or folder; for the thread
+        self._new_journals: deque[Future[None]] = deque()  # each has a descriptor until it is synced
         self._busy: set[Topic] = set()
         self._again: set[Topic] = set()
         self._waiting: dict[Topic, None] = {}  # busy, and their fsync is not begun; in order
@@ -107,7 +114,7 @@ class Syncer:
                 self._loop.call_later(min(pause, topic.options.sync_timeout), self._rested, topic)
             self._begin_waiting()
 
-        self._pool.submit(self._run, sync, fds, done)
+        self._submit_fsync(topic.log.directory, partial(self._run, sync, fds, done))
 
     def _finish(self, topic: Topic, sync: LogSync) -> OSError | None:
         """Take note of what is on the disk; returns why not everything is that was there at its start."""
@@ -144,6 +151,28 @@ class Syncer:
         sync.run()
         failure = _sync_all(fds)
         self._tell(partial(done, failure, time.monotonic_ns() - begin))
+
+    def _submit_fsync(self, folder: object, work: Callable[[], None]) -> Future[None]:
+        """Have the thread do this behind everything asked for before, or beside that of other folders."""
+        self._fsyncs.append((folder, work))
+        return self._pool.submit(self._run_fsyncs)
+
+    def _run_fsyncs(self) -> None:
+        """In the thread: take the first fsyncs that wait, as far as they are of different folders.
+
+        An earlier call may have taken the one for which this call was submitted.
+        """
+        folders: dict[object, Callable[[], None]] = {}
+        while self._fsyncs and len(folders) < TOGETHER and self._fsyncs[0][0] not in folders:
+            folder, work = self._fsyncs.popleft()
+            folders[folder] = work
+        if len(folders) > 1:
+            if self._helpers is None:
+                self._helpers = ThreadPoolExecutor(TOGETHER, "sync-beside")
+            list(self._helpers.map(_call, folders.values()))
+        else:
+            for work in folders.values():
+                work()
 
     def _tell(self, done: Callable[[], None]) -> None:
         """Have the event loop go on with what the thread has done."""
@@ -198,7 +227,14 @@ class Syncer:
     def sync_then_delete(
         self, fd: int, path: Path, stale: Sequence[Path], done: Callable[[OSError | None], None]
     ) -> None:
-        """fsync and close a new journal; only then delete those it replaces."""
+        """fsync and close a new journal; only then delete those it replaces.
+
+        Where very many journals are begun, as at the start, this waits for the first of them.
+        """
+        while self._new_journals and self._new_journals[0].done():
+            self._new_journals.popleft()
+        if len(self._new_journals) >= max(AT_ONCE, WRITTEN_FILES.limit // 2):
+            self._new_journals.popleft().result()
 
         def work() -> None:
             failure = None
@@ -208,7 +244,7 @@ class Syncer:
                 failure = error
             self._tell(partial(done, failure))
 
-        self._pool.submit(work)
+        self._new_journals.append(self._submit_fsync(path.parent, work))
 
     def delete(self, paths: Sequence[Path]) -> None:
         """Delete files and folders."""
@@ -263,6 +299,12 @@ class Syncer:
         """Wait for everything that was asked for."""
         self._closed = True
         self._pool.shutdown(wait=True)
+        if self._helpers is not None:
+            self._helpers.shutdown(wait=True)
+
+
+def _call(work: Callable[[], None]) -> None:
+    work()
 
 
 def _sync_all(fds: Sequence[int]) -> OSError | None:
