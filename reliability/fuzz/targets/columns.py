@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from http.client import HTTPResponse
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
@@ -14,6 +15,7 @@ from nsquark.spark.columns import SCHEMA
 from nsquark.spark.errors import BadResponse, Unreachable
 from nsquark.spark.http import Exchange
 from nsquark.spark.source import span_reader
+from nsquark.spark.source.local_files import CONTENT_TYPE, LocalReadFailed
 from nsquark.spark.source.offsets import Span
 from nsquark.spark.source.options import FetchOptions
 from nsquark.spark.source.partitions import LogPartition
@@ -48,14 +50,15 @@ def _rows(data: bytes, piece: int) -> tuple[list[Any], str]:
     """The rows of the answer, and the error that ended it."""
     span = Span("t", "id", "nsqd:4150", "77", START, END)
     reader = span_reader._SpanReader(LogPartition(span, "http://h:1"), SCHEMA, _OPTIONS)
-    answer, response = cast(Exchange, _Answer(data)), cast(HTTPResponse, None)
+    kind = {"Content-Type": CONTENT_TYPE} if data.startswith(b"{") else {}  # names of files, or batches
+    answer, response = cast(Exchange, _Answer(data)), cast(HTTPResponse, SimpleNamespace(headers=kind))
     rows: list[Any] = []
     with mock.patch.object(span_reader, "PIECE", piece):
         try:
             for batch in reader._read_response(answer, response):
                 columns = [_values(batch.column(name)) for name in batch.schema.names]
                 rows += zip(*columns, strict=True)
-        except (BadResponse, Unreachable) as error:
+        except (BadResponse, LocalReadFailed, Unreachable) as error:
             return rows, type(error).__name__
     return rows, ""
 
