@@ -180,6 +180,42 @@ cpdef (uint64_t, int64_t) next_fins(data, Py_ssize_t start, Py_ssize_t end) exce
     return first, count
 
 
+def scan_reqs(data, Py_ssize_t start, Py_ssize_t end):
+    cdef View view
+    cdef const uint8_t *p
+    cdef const uint8_t *digits
+    cdef uint64_t number = 0, first = 0, last = 0
+    cdef Py_ssize_t length = 0
+    cdef bint some = False
+    cdef list ranges = []
+    cdef bytes delay = b""
+    hold(&view, data, start, end)
+    try:
+        digits = view.p + start + 21
+        while view.end - start > 21 + length and length < 10 and 48 <= digits[length] <= 57:
+            length += 1
+        while length and view.end - start >= 22 + length:
+            p = view.p + start
+            if memcmp(p, b"REQ ", 4) or p[20] != 32 or p[21 + length] != 10 or not nq_parse_id(p + 4, &number):
+                break
+            if not some:
+                some = True
+                first = number
+                delay = digits[:length]
+            elif memcmp(p + 21, digits, <size_t> length):
+                break
+            elif number != last or last == 0:
+                ranges.append((first, <object> first + (last - first)))
+                first = number
+            last = number + 1
+            start += 22 + length
+        if some:
+            ranges.append((first, <object> first + (last - first)))
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return start, ranges, delay
+
+
 def scan_pubs(data, Py_ssize_t start, Py_ssize_t end, int64_t max_size):
     cdef View view
     cdef const uint8_t *p
