@@ -6,6 +6,7 @@ import fcntl
 import importlib
 import itertools
 import os
+import platform
 import random
 import socket
 import struct
@@ -208,6 +209,12 @@ def test_what_is_no_plain_req_with_that_timeout_ends_the_run(twin: ModuleType, l
 def test_a_timeout_has_one_to_ten_digits(twin: ModuleType, timeout: bytes) -> None:
     data = reqs(timeout, 3)
     assert twin.scan_reqs(data, 0, len(data)) == (0, [], b"")
+
+
+@each_twin
+def test_freed_memory_is_kept_where_the_c_library_can(twin: ModuleType) -> None:
+    kept = twin.keep_freed_memory(1 << 20, 1 << 20)
+    assert kept == (twin is fast and platform.libc_ver()[0] == "glibc")
 
 
 @each_twin

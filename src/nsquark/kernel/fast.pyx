@@ -39,6 +39,14 @@ cdef extern from *:
        all had the same size. A prefetch of an invalid address does no harm. */
     static inline void nq_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
     static inline void nq_view_none(Py_buffer *view) { view->obj = NULL; }  /* nothing to release */
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    static inline int nq_keep_freed(int largest, int most) {
+        return mallopt(M_MMAP_THRESHOLD, largest) && mallopt(M_TRIM_THRESHOLD, most);
+    }
+    #else
+    static inline int nq_keep_freed(int largest, int most) { (void) largest; (void) most; return 0; }
+    #endif
     static uint8_t nq_digit[256];   /* the value of a hex digit, 0xFF for anything else */
     static char nq_pair[512];       /* the two hex digits of each byte */
     static void nq_init(void) {
@@ -67,6 +75,7 @@ cdef extern from *:
         *low = __builtin_bswap64(*low);
     }
     """
+    int nq_keep_freed(int largest, int most)
     void nq_prefetch(const uint8_t *p) nogil
     void nq_view_none(Py_buffer *view)
     void nq_init()
@@ -112,6 +121,10 @@ cdef int hold(View *view, object data, Py_ssize_t start, Py_ssize_t end) except 
         PyBuffer_Release(&view.buffer)
         raise ValueError(f"negative offset {start}")
     return 0
+
+
+def keep_freed_memory(int largest, int most):
+    return bool(nq_keep_freed(largest, most))
 
 
 def crc32c(data, Py_ssize_t start, Py_ssize_t end):

@@ -69,6 +69,15 @@ def _table() -> list[int]:
 _CRC = _table()
 
 
+def keep_freed_memory(largest: int, most: int) -> bool:
+    """Have the process keep blocks of up to `largest` bytes that it frees, `most` bytes at the heap's end.
+
+    The next block of this size is then there at once, where the system would map and clear pages for it.
+    Returns whether that is so: the twin in Python, and a C library other than GNU's, leave it as it is.
+    """
+    return False
+
+
 def crc32c(data: Buffer, start: int, end: int) -> int:
     """The CRC-32C of data[start:end]."""
     crc = 0xFFFFFFFF
