@@ -28,6 +28,7 @@ def workloads(kernel: ModuleType) -> dict[str, tuple[Callable[[], object], int]]
     pubs = bytearray((b"PUB topic\n" + sized) * MESSAGES)
     mpub = bytearray(struct.pack(">I", MESSAGES) + sized * MESSAGES)
     fins = bytearray(b"".join(b"FIN %016x\n" % number for number in range(MESSAGES)))
+    reqs = bytearray(b"".join(b"REQ %016x 0\n" % number for number in range(MESSAGES)))
     writer = pure.BatchWriter(0, 0)
     for _ in range(4):  # four batches of a quarter each
         writer.renumber(writer.position, writer.next_id)
@@ -47,6 +48,7 @@ def workloads(kernel: ModuleType) -> dict[str, tuple[Callable[[], object], int]]
     return {
         "crc32c": (lambda: kernel.crc32c(log, 0, len(log)), len(log)),
         "scan_fins": (lambda: kernel.scan_fins(fins, 0, len(fins)), MESSAGES),
+        "scan_reqs": (lambda: kernel.scan_reqs(reqs, 0, len(reqs)), MESSAGES),
         "next_fins": (lambda: kernel.next_fins(fins, 0, len(fins)), MESSAGES),
         "scan_pubs": (lambda: kernel.scan_pubs(pubs, 0, len(pubs), 1 << 20), MESSAGES),
         "scan_mpub": (lambda: kernel.scan_mpub(mpub, 0, len(mpub), 1 << 20, 1 << 22, 0, 0), MESSAGES),

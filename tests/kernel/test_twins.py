@@ -6,6 +6,7 @@ import fcntl
 import importlib
 import itertools
 import os
+import platform
 import random
 import socket
 import struct
@@ -167,6 +168,53 @@ def test_what_is_no_plain_fin_ends_the_run(twin: ModuleType, line: bytes) -> Non
     assert twin.scan_fins(line, 0, len(line)) == (0, [])
     data = fins(3) + line
     assert twin.scan_fins(data, 0, len(data)) == (21, [(3, 4)])
+
+
+@each_twin
+def test_reqs_with_one_timeout_make_one_run(twin: ModuleType) -> None:
+    data = reqs(b"0", 5, 6, 7, 9, 8, 9) + reqs(b"15", 10)
+    assert twin.scan_reqs(data, 0, len(data)) == (6 * 23, [(5, 8), (9, 10), (8, 10)], b"0")
+    assert twin.scan_reqs(data, 6 * 23, len(data)) == (len(data), [(10, 11)], b"15")
+    assert twin.scan_reqs(data, 23, 3 * 23 - 1) == (46, [(6, 7)], b"0")
+    last = reqs(b"1234567890", LAST_ID, 0)
+    assert twin.scan_reqs(bytearray(last), 0, 1000) == (64, [(LAST_ID, 2**64), (0, 1)], b"1234567890")
+
+
+@each_twin
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"REQ 000000000000000A 0\n",
+        b"REQ 0000000000000001 00\n",
+        b"REQ 0000000000000001 1\n",
+        b"REQ 0000000000000001 -0\n",
+        b"REQ 0000000000000001 \n\n",
+        b"REQ 0000000000000001\n",
+        b"REQ 0000000000000001 0\r\n",
+        b"REQ 0000000000000001 0 \n",
+        b"REQ 0000000000000001  0\n",
+        b"REQ 0000000000000001 0",
+        b"FIN 0000000000000001 0\n",
+        b"REQ\n",
+        b"",
+    ],
+)
+def test_what_is_no_plain_req_with_that_timeout_ends_the_run(twin: ModuleType, line: bytes) -> None:
+    data = reqs(b"0", 3) + line
+    assert twin.scan_reqs(data, 0, len(data)) == (23, [(3, 4)], b"0")
+
+
+@each_twin
+@pytest.mark.parametrize("timeout", [b"", b"-1", b"x", b"/", b":", b"12345678901", b"1x"])
+def test_a_timeout_has_one_to_ten_digits(twin: ModuleType, timeout: bytes) -> None:
+    data = reqs(timeout, 3)
+    assert twin.scan_reqs(data, 0, len(data)) == (0, [], b"")
+
+
+@each_twin
+def test_freed_memory_is_kept_where_the_c_library_can(twin: ModuleType) -> None:
+    kept = twin.keep_freed_memory(1 << 20, 1 << 20)
+    assert kept == (twin is fast and platform.libc_ver()[0] == "glibc")
 
 
 @each_twin
@@ -415,6 +463,10 @@ def fins(*ids: int) -> bytes:
     return b"".join(b"FIN %016x\n" % number for number in ids)
 
 
+def reqs(timeout: bytes, *ids: int) -> bytes:
+    return b"".join(b"REQ %016x %b\n" % (number, timeout) for number in ids)
+
+
 def pub(topic: bytes, body: bytes) -> bytes:
     return b"PUB " + topic + b"\n" + struct.pack(">i", len(body)) + body
 
@@ -533,6 +585,22 @@ def test_the_twins_agree_on_scan_fins(draw: Draw) -> None:
     data = draw.mangled(fins(*run))
     _, ranges = both("scan_fins", draw.kind(data), *draw.span(data))
     assert all(first < end for first, end in ranges)
+
+
+@agree
+@often
+@given(SEEDS)
+def test_the_twins_agree_on_scan_reqs(draw: Draw) -> None:
+    data = b""
+    for _ in range(draw.randint(0, 5)):
+        first = draw.choice([draw.randint(0, 3), LAST_ID - draw.randint(0, 3), draw.randrange(2**64)])
+        run = range(first, min(first + draw.randint(1, 4), 2**64))
+        data += reqs(draw.choice([b"0", b"0", b"0", b"7", b"1234567890", b"12345678901"]), *run)
+    data = draw.mangled(data)
+    start, end = draw.span(data)
+    stop, ranges, timeout = both("scan_reqs", draw.kind(data), start, end)
+    assert all(first < last for first, last in ranges)
+    assert stop - start == sum(last - first for first, last in ranges) * (22 + len(timeout))
 
 
 @agree
@@ -926,6 +994,7 @@ def test_the_twins_agree_on_noise(draw: Draw, data: bytes) -> None:
     start, end = draw.span(data)
     buffer = draw.kind(data)
     both("scan_fins", buffer, start, end)
+    both("scan_reqs", buffer, start, end)
     both("scan_pubs", buffer, start, end, 1000)
     both("scan_mpub", buffer, start, end, 1000, 1000, 0, 0)
     both("gather", buffer, start, end, 0, 10, 1000)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.kernel import keep_freed_memory
 from nsquark.version import NSQ_VERSION, VERSION
 from nsquark.wire import pack_error
 from tests.daemon import PATIENCE, Client, Nsqd, pub, until
@@ -474,3 +475,24 @@ def test_a_crowd_may_wait_to_be_accepted(nsqd: Nsqd) -> None:
         nsqd.process.send_signal(signal.SIGCONT)
         for client in crowd:
             client.close()
+
+
+# ---- memory
+
+
+@pytest.mark.skipif(not keep_freed_memory(1 << 20, 1 << 20), reason="the C library, or the kernel, cannot")
+async def test_large_bodies_come_into_memory_that_is_there(nsqd: Nsqd) -> None:
+    """A page that the system has to map and clear is a fault. A body of a megabyte has 245 pages."""
+
+    def faults() -> int:
+        stat = Path(f"/proc/{nsqd.process.pid}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[7])
+
+    async with await nsqd.connect() as client:
+        await client.sub("large", "ch", rdy=1)
+        counts = []
+        for _ in range(60):
+            await client.pub("large", bytes(1_000_000))
+            client.fin(await client.message())
+            counts.append(faults())
+    assert counts[-1] - counts[29] < 30 * 20

@@ -21,6 +21,7 @@ from nsquark.wire import (
     Line,
     Mpub,
     Pubs,
+    Reqs,
 )
 from nsquark.wire.parser import MAX_LINE
 from tests.wire.transcripts import (
@@ -275,6 +276,16 @@ def parser(data: bytes, max_body_size: int = MAX_BODY_SIZE) -> CommandParser:
     fresh = CommandParser(bytearray(1 << 16), MAX_MSG_SIZE, max_body_size)
     fresh.feed(MAGIC + data)
     return fresh
+
+
+def test_reqs_with_one_timeout_come_as_one_event() -> None:
+    reqs = [b"REQ %016x %d\n" % (number, timeout) for number, timeout in ((1, 0), (2, 0), (9, 0), (3, 10))]
+    events = parser(b"".join(reqs) + b"REQ x 0\nRDY 1\n" + reqs[0][:-1])
+    assert events.next_event() == Reqs([(1, 3), (9, 10)], b"0")
+    assert events.next_event() == Reqs([(3, 4)], b"10")
+    assert events.next_event() == Line([b"REQ", b"x", b"0"])
+    assert events.next_event() == Line([b"RDY", b"1"])
+    assert events.next_event() is None
 
 
 def test_runs_come_as_one_event() -> None:

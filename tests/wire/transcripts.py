@@ -19,6 +19,7 @@ from nsquark.wire import (
     Line,
     Mpub,
     Pubs,
+    Reqs,
 )
 
 MAX_MSG_SIZE = 100
@@ -89,13 +90,17 @@ class Peer:
         except NsquarkError as error:
             self.heard.error = f"{type(error).__name__}: {error}"
 
-    def _take(self, event: Line | Body | Fins | Pubs | Mpub) -> None:
+    def _take(self, event: Line | Body | Fins | Reqs | Pubs | Mpub) -> None:
         say = self.heard.commands.append
         match event:
             case Fins(ranges):
                 for first, end in ranges:
                     for number in range(first, end):
                         say((b"FIN", number))
+            case Reqs(ranges, timeout):
+                for first, end in ranges:
+                    for number in range(first, end):
+                        say((b"REQ", b"%016x" % number, timeout))
             case Pubs():
                 params = event.line[:-1].removesuffix(b"\r").split(b" ")
                 for body in bodies_at(event.data, event.start, event.count, event.length):

@@ -39,6 +39,14 @@ cdef extern from *:
        all had the same size. A prefetch of an invalid address does no harm. */
     static inline void nq_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
     static inline void nq_view_none(Py_buffer *view) { view->obj = NULL; }  /* nothing to release */
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    static inline int nq_keep_freed(int largest, int most) {
+        return mallopt(M_MMAP_THRESHOLD, largest) && mallopt(M_TRIM_THRESHOLD, most);
+    }
+    #else
+    static inline int nq_keep_freed(int largest, int most) { (void) largest; (void) most; return 0; }
+    #endif
     static uint8_t nq_digit[256];   /* the value of a hex digit, 0xFF for anything else */
     static char nq_pair[512];       /* the two hex digits of each byte */
     static void nq_init(void) {
@@ -67,6 +75,7 @@ cdef extern from *:
         *low = __builtin_bswap64(*low);
     }
     """
+    int nq_keep_freed(int largest, int most)
     void nq_prefetch(const uint8_t *p) nogil
     void nq_view_none(Py_buffer *view)
     void nq_init()
@@ -112,6 +121,10 @@ cdef int hold(View *view, object data, Py_ssize_t start, Py_ssize_t end) except 
         PyBuffer_Release(&view.buffer)
         raise ValueError(f"negative offset {start}")
     return 0
+
+
+def keep_freed_memory(int largest, int most):
+    return bool(nq_keep_freed(largest, most))
 
 
 def crc32c(data, Py_ssize_t start, Py_ssize_t end):
@@ -178,6 +191,42 @@ cpdef (uint64_t, int64_t) next_fins(data, Py_ssize_t start, Py_ssize_t end) exce
                 break
     PyBuffer_Release(&view.buffer)
     return first, count
+
+
+def scan_reqs(data, Py_ssize_t start, Py_ssize_t end):
+    cdef View view
+    cdef const uint8_t *p
+    cdef const uint8_t *digits
+    cdef uint64_t number = 0, first = 0, last = 0
+    cdef Py_ssize_t length = 0
+    cdef bint some = False
+    cdef list ranges = []
+    cdef bytes delay = b""
+    hold(&view, data, start, end)
+    try:
+        digits = view.p + start + 21
+        while view.end - start > 21 + length and length < 10 and 48 <= digits[length] <= 57:
+            length += 1
+        while length and view.end - start >= 22 + length:
+            p = view.p + start
+            if memcmp(p, b"REQ ", 4) or p[20] != 32 or p[21 + length] != 10 or not nq_parse_id(p + 4, &number):
+                break
+            if not some:
+                some = True
+                first = number
+                delay = digits[:length]
+            elif memcmp(p + 21, digits, <size_t> length):
+                break
+            elif number != last or last == 0:
+                ranges.append((first, <object> first + (last - first)))
+                first = number
+            last = number + 1
+            start += 22 + length
+        if some:
+            ranges.append((first, <object> first + (last - first)))
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return start, ranges, delay
 
 
 def scan_pubs(data, Py_ssize_t start, Py_ssize_t end, int64_t max_size):

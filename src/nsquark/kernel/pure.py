@@ -30,6 +30,7 @@ A block of records, and the one kind of record that the kernel knows:
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ _U32 = struct.Struct(">I")
 _FRAME_START = struct.Struct(">IIq")
 _I32 = struct.Struct(">i")
 _FIN_LENGTH = 21
+_REQ = re.compile(rb"REQ ([0-9a-f]{16}) ([0-9]{1,10})\n")
+_LONGEST_REQ = 32
 _HEX = frozenset(b"0123456789abcdef")
 SLICE_FROM = 4096  # gather() copies runs shorter than this and slices longer ones
 
@@ -64,6 +67,15 @@ def _table() -> list[int]:
 
 
 _CRC = _table()
+
+
+def keep_freed_memory(largest: int, most: int) -> bool:
+    """Have the process keep blocks of up to `largest` bytes that it frees, `most` bytes at the heap's end.
+
+    The next block of this size is then there at once, where the system would map and clear pages for it.
+    Returns whether that is so: the twin in Python, and a C library other than GNU's, leave it as it is.
+    """
+    return False
 
 
 def crc32c(data: Buffer, start: int, end: int) -> int:
@@ -115,6 +127,31 @@ def next_fins(data: Buffer, start: int, end: int) -> tuple[int, int]:
         count += 1
         start += _FIN_LENGTH
     return first, count
+
+
+def scan_reqs(data: Buffer, start: int, end: int) -> tuple[int, list[tuple[int, int]], bytes]:
+    """The run of well-formed `REQ <id> <digits>` lines at `start`: its end, the ids as ranges, the digits.
+
+    All of them have the digits of the first, one to ten. Ids that follow each other make one range
+    (first, last + 1). Anything else ends the run.
+    """
+    ranges: list[tuple[int, int]] = []
+    first = last = -1
+    delay = b""
+    while match := _REQ.match(bytes(data[start : min(end, start + _LONGEST_REQ)])):
+        if first >= 0 and match[2] != delay:
+            break
+        delay = match[2]
+        number = int(match[1], 16)
+        if number != last or first < 0:
+            if first >= 0:
+                ranges.append((first, last))
+            first = number
+        last = number + 1
+        start += match.end()
+    if first >= 0:
+        ranges.append((first, last))
+    return start, ranges, delay
 
 
 def scan_pubs(data: Buffer, start: int, end: int, max_size: int) -> tuple[int, int, int]:

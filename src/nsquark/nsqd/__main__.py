@@ -13,7 +13,7 @@ from typing import Any
 
 from nsquark.cli import notify, process
 from nsquark.cli.daemon import run_daemon
-from nsquark.kernel import COMPILED, KERNEL, NOT_COMPILED
+from nsquark.kernel import COMPILED, KERNEL, NOT_COMPILED, keep_freed_memory
 
 try:
     from nsquark.nsqd.importing.starting import print_report, take_over
@@ -29,6 +29,10 @@ except (ImportError, TypeError, ValueError) as error:
     if not COMPILED:
         raise
     sys.exit(f"nsqd: a compiled module cannot be loaded: {error}. Install again, or set NSQUARK_PURE=1.")
+
+# A large body is read, laid out and kept for a while in blocks that come and go with each message.
+LARGEST_KEPT = 8 << 20
+MOST_KEPT = 32 << 20
 
 logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` that is "__main__"
 
@@ -49,6 +53,7 @@ def _prepare(options: Options) -> Callable[[], Coroutine[Any, Any, bool]]:
 async def _serve(options: Options, certificates: Certificates) -> bool:
     """Serve until a signal comes; returns whether everything could be stored then."""
     process.collect_seldom()
+    keep_freed_memory(LARGEST_KEPT, MOST_KEPT)
     signals = process.StopSignals()
     process.on_hangup(lambda: logger.info("SIGHUP: there are no certificates to read again"))
     logger.info("ID: %d", options.node_id)

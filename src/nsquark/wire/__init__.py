@@ -28,6 +28,7 @@ from .parser import (
     Line,
     Mpub,
     Pubs,
+    Reqs,
 )
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Mpub",
     "PeerInfo",
     "Pubs",
+    "Reqs",
     "pack_answer",
     "pack_error",
     "pack_lookup_identify",

@@ -4,7 +4,7 @@ Bytes come in through `get_buffer` and `received`, as asyncio's BufferedProtocol
 of `next_event`. What a command may look like depends on the state of the connection, so the parser hands out
 the line first, and the connection asks for the body: `expect_body` and `expect_mpub` say what comes next.
 
-Runs of FIN, and of PUB to one topic, come as one event: the kernel finds them.
+Runs of FIN, of REQ with one timeout, and of PUB to one topic, come as one event: the kernel finds them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_NAME_LINE = 80  # a command and a name; longer lines take the long way
 _SIZE = struct.Struct(">i")
 _FIRST_ROOM = 4096
 _JOINED = 16  # the part of the shared buffer that an incomplete command may take to read on behind it
-_F, _M, _P = b"FMP"
+_F, _M, _P, _R = b"FMPR"
 
 
 @dataclass(slots=True)
@@ -45,6 +45,14 @@ class Fins:
     """A run of FIN: the ids as ranges (first, last + 1)."""
 
     ranges: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Reqs:
+    """A run of REQ with one timeout: the ids as ranges (first, last + 1), and the timeout as it was sent."""
+
+    ranges: list[tuple[int, int]]
+    timeout: bytes
 
 
 @dataclass(slots=True)
@@ -74,7 +82,7 @@ class Mpub:
     line: bytes = b""
 
 
-Event = Line | Body | Fins | Pubs | Mpub
+Event = Line | Body | Fins | Reqs | Pubs | Mpub
 
 
 @dataclass(slots=True, frozen=True)
@@ -255,6 +263,11 @@ class CommandParser:
             if count:
                 self.start = stop
                 return Pubs(data, start, count, length)
+        elif first == _R:
+            stop, ranges, timeout = kernel.scan_reqs(data, start, end)
+            if ranges:
+                self.start = stop
+                return Reqs(ranges, timeout)
         elif first == _M:
             whole = self._whole_mpub(data, start, end)
             if whole is not None:

@@ -234,11 +234,29 @@ class ChannelMachine(RuleBasedStateMachine):
         if picked := self.pick_message(data):
             name, model, reader, body, mine = picked
             delay = data.draw(st.sampled_from([0, 0, 2, 20]))
-            now = self.clock.now
-            assert self.channel(name).requeue(reader.consumer, self.ids[body], delay * SECOND, now) == mine
+            now, number = self.clock.now, self.ids[body]
+            missing = self.channel(name).requeue(reader.consumer, number, number + 1, delay * SECOND, now)
+            assert missing == ([] if mine else [number])
             if mine:
                 model.messages[body].flying = None
                 model.messages[body].due = now + delay * SECOND if delay else 0
+            self.settle()
+
+    def requeue_range(self, data: st.DataObject) -> None:
+        if picked := self.pick_message(data):
+            name, model, reader, body, _ = picked
+            delay = data.draw(st.sampled_from([0, 0, 2, 20]))
+            length = data.draw(st.integers(2, 9))
+            now, first = self.clock.now, self.ids[body]
+            missing = self.channel(name).requeue(reader.consumer, first, first + length, delay * SECOND, now)
+            bodies = {number: each for each, number in self.ids.items()}
+            for number in range(first, first + length):
+                message = model.messages.get(bodies.get(number, b""))
+                mine = message is not None and message.flying is not None and message.flying.reader is reader
+                assert (number in missing) == (not mine)
+                if message is not None and mine:
+                    message.flying = None
+                    message.due = now + delay * SECOND if delay else 0
             self.settle()
 
     def touch(self, data: st.DataObject) -> None:
@@ -250,12 +268,18 @@ class ChannelMachine(RuleBasedStateMachine):
                 flying.deadline = min(now + reader.consumer.msg_timeout_ns, flying.delivered + MAX_TIMEOUT)
             self.settle()
 
-    @rule(data=st.data(), kinds=st.lists(st.sampled_from("ffffFFrrt"), min_size=1, max_size=8))
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from("ffffFFrRt"), min_size=1, max_size=8))
     def answer(self, data: st.DataObject, kinds: list[str]) -> None:
         for kind in kinds:
-            {"f": self.finish, "F": self.finish_range, "r": self.requeue, "t": self.touch}[kind](data)
+            {
+                "f": self.finish,
+                "F": self.finish_range,
+                "r": self.requeue,
+                "R": self.requeue_range,
+                "t": self.touch,
+            }[kind](data)
 
-    @rule(data=st.data(), kinds=st.lists(st.sampled_from("fFr"), min_size=3, max_size=12))
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from("fFrR"), min_size=3, max_size=12))
     def answer_much(self, data: st.DataObject, kinds: list[str]) -> None:
         self.answer(data, kinds)
 

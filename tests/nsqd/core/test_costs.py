@@ -353,7 +353,7 @@ def test_the_holder_is_known_whatever_happens_to_a_message(harness: Harness) -> 
         number = reader.take()[1][0]
         channel.finish(reader.consumer, number, number + 1)
     agrees()
-    channel.requeue(readers[0].consumer, first, 0, harness.clock.now)
+    channel.requeue(readers[0].consumer, first, first + 1, 0, harness.clock.now)
     agrees()
     harness.turn.run()
     agrees()

@@ -118,10 +118,10 @@ def test_a_message_that_is_given_back_too_often(tmp_path: Path) -> None:
     rig.topic.publish([b"poison", b"fine"], 0.0, Publisher())
     (number, _, _), (other, _, _) = rig.run()
     now = rig.harness.clock.now
-    assert rig.channel.requeue(rig.reader.consumer, number, 0, now)
+    assert rig.channel.requeue(rig.reader.consumer, number, number + 1, 0, now) == []
     assert rig.channel.finish(rig.reader.consumer, other, other + 1) == []
     assert rig.run() == [(number, 2, b"poison")]
-    assert rig.channel.requeue(rig.reader.consumer, number, 5 * SECOND, now)
+    assert rig.channel.requeue(rig.reader.consumer, number, number + 1, 5 * SECOND, now) == []
     assert rig.run() == []
     (letter,) = rig.letters()
     assert letter == Letter("t", "c", f"{number:016x}", 0, 2, now, now, b"poison")

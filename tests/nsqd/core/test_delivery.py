@@ -399,7 +399,7 @@ def test_nothing_is_delivered_that_the_topic_has_not_passed_on(tmp_path: Path) -
     topic.commit()
     harness.turn.run()
     for number, _, _ in reader.take():
-        channel.requeue(reader.consumer, number, 0, harness.clock())
+        channel.requeue(reader.consumer, number, number + 1, 0, harness.clock())
     topic.pause()
     topic.publish([b"behind"] * 3, 0.0, Publisher())
     topic.commit()

@@ -175,9 +175,10 @@ class LogMachine(RuleBasedStateMachine):
                 del model.flying[position], model.unfinished[position]
         else:
             delay = data.draw(st.sampled_from([0, 5]))
-            known = self.channel(name).requeue(consumer, number, delay * SECOND, self.clock.now)
-            assert known == (position in model.flying)
-            if known:
+            now = self.clock.now
+            missing = self.channel(name).requeue(consumer, number, number + 1, delay * SECOND, now)
+            assert missing == ([] if position in model.flying else [number])
+            if not missing:
                 del model.flying[position]
                 model.waiting[position] = self.clock.now + delay * SECOND
         self.settle()

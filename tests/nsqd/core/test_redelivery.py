@@ -53,6 +53,31 @@ def test_what_was_taken_of_an_entry_may_come_back_while_the_rest_waits() -> None
     holds(queue, [9, 6, 5])
 
 
+def test_what_follows_on_the_last_entry_and_is_like_it_becomes_a_part_of_it() -> None:
+    queue = RequeuedQueue()
+    queue.push(5, 2, 1, 9)
+    queue.push(7, 3, 1, 9)
+    assert [(each.position, each.number) for each in queue] == [(5, 5)]
+    queue.push(10, 1, 2, 9)  # delivered more often
+    queue.push(11, 1, 2, 10)  # has another place
+    queue.push(13, 1, 2, 10)  # does not follow
+    holds(queue, [5, 6, 7, 8, 9, 10, 11, 13])
+    assert [each.number for each in queue] == [5, 1, 1, 1]
+    queue.drop(13, 14)
+    queue.push(14, 1, 2, 10)  # what it would follow on is gone
+    queue.drop(0, 11)
+    holds(queue, [11, 14])
+
+
+def test_what_follows_on_an_entry_with_a_gap_comes_behind_its_rest() -> None:
+    queue = RequeuedQueue()
+    queue.push(0, 6, 1, 0)
+    queue.drop(2, 3)
+    queue.push(2, 1, 1, 0)  # follows on the piece before the gap
+    queue.push(6, 1, 1, 0)
+    holds(queue, [0, 1, 3, 4, 5, 2, 6])
+
+
 @settings(max_examples=300)
 @given(st.integers(0, 2**64).map(random.Random))
 def test_what_is_to_come_again_comes_in_the_order_it_was_pushed(draw: random.Random) -> None:

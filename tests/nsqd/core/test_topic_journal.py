@@ -7,9 +7,11 @@ import errno
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -79,8 +81,8 @@ def busy(rig: Rig) -> None:
     for number in got[:5]:
         rig.channel.finish(rig.reader.consumer, number, number + 1)
     rig.reader.consumer.ready_count = 0
-    for number in got[5:8]:
-        rig.channel.requeue(rig.reader.consumer, number, 0, rig.harness.clock.now)
+    for number in (got[5], got[7], got[6]):  # three ranges
+        rig.channel.requeue(rig.reader.consumer, number, number + 1, 0, rig.harness.clock.now)
     rig.publish(*[b"d"] * 3, defer=5)
     rig.publish(*[b"d"] * 3, defer=9)
     rig.publish(b"y", b"y")
@@ -299,7 +301,7 @@ def test_a_paused_topic_that_a_crash_set_back_defers_nothing_twice(tmp_path: Pat
     harness.turn.run()
     _, (finished, _, _), (requeued, _, _), _ = reader.take()
     channel.finish(reader.consumer, finished, finished + 1)
-    channel.requeue(reader.consumer, requeued, 0, harness.clock.now)
+    channel.requeue(reader.consumer, requeued, requeued + 1, 0, harness.clock.now)
     harness.turn.run()
     other = Harness(tmp_path, harness.clock)
     again = other.topics["t"] = Topic(other, "t", tmp_path / "t")
@@ -404,3 +406,109 @@ def test_deferred_messages_wait_for_their_channel_unless_it_has_passed_them(draw
     restore_deferred(state, deferred)
     assert state.waiting == expected
     assert {each for start, end in state.passed for each in range(start, end)} == passed
+
+
+class Story:
+    """A channel whose consumers requeue, finish and time out in runs, and a model of it."""
+
+    def __init__(self, path: Path, draw: random.Random) -> None:
+        self.rig = Rig(path)
+        self.draw = draw
+        self.rig.channel.remove_consumer(self.rig.reader.consumer)
+        self.readers = [Reader(5 * SECOND) for _ in range(2)]
+        self.attempts: dict[int, int] = {}  # of each id that is unfinished
+        self.holders: dict[int, Reader] = {}  # of each id in flight
+        self.rewriting: Iterator[None] | None = None
+        for reader in self.readers:
+            self.rig.channel.add_consumer(reader.consumer)
+            self.rig.channel.set_ready(reader.consumer, draw.choice([3, 40]))
+
+    def settle(self) -> None:
+        self.rig.run()
+        for reader in self.readers:
+            for number, attempts, _ in reader.take():
+                assert attempts == self.attempts.get(number, 0) + 1, "finished, or in flight, or not counted"
+                assert number not in self.holders
+                self.attempts[number] = attempts
+                self.holders[number] = reader
+
+    def publish(self) -> None:
+        number = self.draw.randint(1, 20)
+        self.rig.topic.publish([b"x"] * number, 0, Publisher())
+
+    def answer(self) -> None:
+        """FIN or REQ a run, of which some may be in flight elsewhere, or nowhere."""
+        if not self.holders:
+            return
+        draw, reader, now = self.draw, self.draw.choice(self.readers), self.rig.harness.clock.now
+        first = draw.choice(sorted(self.holders))
+        ids = range(first, first + draw.randint(1, 15))
+        mine = [number for number in ids if self.holders.get(number) is reader]
+        if draw.random() < 0.4:
+            missing = self.rig.channel.finish(reader.consumer, ids.start, ids.stop)
+            for number in mine:
+                del self.attempts[number]
+        else:
+            delay = draw.choice([0, 0, 0, 2 * SECOND])
+            missing = self.rig.channel.requeue(reader.consumer, ids.start, ids.stop, delay, now)
+        assert missing == [number for number in ids if number not in mine]
+        for number in mine:
+            del self.holders[number]
+
+    def time_out(self) -> None:
+        self.rig.harness.clock.now += 6 * SECOND
+        self.rig.harness.look_at_timers()
+        self.holders.clear()
+
+    def want(self) -> None:
+        reader = self.draw.choice(self.readers)
+        self.rig.channel.set_ready(reader.consumer, self.draw.choice([0, 3, 10, 40]))
+
+    def rewrite(self) -> None:
+        """Begin a new journal, or go on with it for a step."""
+        if self.draw.random() < 0.1:
+            self.rig.topic.journaling.rewrite()
+            self.rewriting = None
+        elif self.rewriting is None:
+            self.rewriting = self.rig.topic.journaling.rewriting()
+        elif next(self.rewriting, "done") == "done":
+            self.rewriting = None
+
+    def check_crash(self, elsewhere: Path) -> None:
+        """A process that comes after a crash owes exactly what is unfinished, with the attempts it had."""
+        topic = self.rig.after_a_crash(elsewhere)
+        channel, reader = topic.channels["c"], Reader()
+        assert channel.depth + channel.deferred_count == self.rig.channel.unfinished
+        channel.add_consumer(reader.consumer)
+        channel.set_ready(reader.consumer, 10000)
+        channel.queue_due(self.rig.harness.clock.now + 10 * SECOND)
+        self.rig.others[-1].turn.run()
+        again = {number: attempts for number, attempts, _ in reader.take()}
+        assert len(again) == self.rig.channel.unfinished
+        assert set(self.attempts) <= set(again), "lost"
+        for number, attempts in again.items():
+            known = self.attempts.get(number, 0)
+            assert attempts <= known + 1
+            assert attempts > 1 or number not in self.waiting(), "attempts forgotten"
+
+    def waiting(self) -> set[int]:
+        return set(self.attempts) - set(self.holders)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**64).map(random.Random))
+def test_a_crash_finds_runs_that_were_requeued_and_finished_as_they_were(draw: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(backlog, "SNAPSHOT_STEP", 2):
+        path = Path(folder, "it")
+        path.mkdir()
+        story = Story(path, draw)
+        steps = [story.publish, story.answer, story.answer, story.answer, story.want, story.rewrite]
+        story.publish()
+        story.settle()
+        for step in range(40):
+            draw.choice([*steps, story.rewrite, story.time_out] if step % 4 else steps)()
+            story.settle()
+            if step % 5 == 0:
+                story.check_crash(Path(folder, str(step)))
+        for harness in (story.rig.harness, *story.rig.others):
+            harness.close()

@@ -491,6 +491,26 @@ async def test_the_message_of_another_client_is_told_and_the_connection_lives(
         await client.caught_up()
 
 
+@pytest.mark.parametrize("timeout", [b"0", b"60000"])
+async def test_of_a_run_of_reqs_those_not_in_flight_are_told(broker: Nsqd, timeout: bytes) -> None:
+    topic = f"run_of_reqs_{timeout.decode()}"
+    async with await broker.connect() as client:
+        await client.sub(topic, "ch", rdy=3)
+        await client.mpub(topic, [b"1", b"2", b"3"])
+        messages = [await client.message() for _ in range(3)]
+        client.send(b"RDY 0\n")
+        client.fin(messages[1])
+        ids = [message.id for message in messages]
+        behind = [b"%016x" % (int(ids[2], 16) + number) for number in range(1, 251)]
+        client.send(b"".join(b"REQ %b %b\n" % (each, timeout) for each in ids + behind + ids[:1]))
+        for each in [ids[1], *behind, ids[0]]:
+            assert await client.error() == b"E_REQ_FAILED REQ %b failed ID not in flight" % each
+        if timeout == b"0":
+            client.send(b"RDY 3\n")
+            again = [await client.message() for _ in range(2)]
+            assert [(each.id, each.attempts) for each in again] == [(ids[0], 2), (ids[2], 2)]
+
+
 async def test_many_errors_come_in_order_between_the_answers(broker: Nsqd) -> None:
     async with await broker.connect() as client:
         await client.sub("unknown_ids", "ch")

@@ -101,7 +101,7 @@ def test_channels_record_their_fins(tmp_path: Path) -> None:
     assert channel.finish(reader.consumer, ids[0], ids[1]) == []  # in order: it took 4 s
     assert channel.touch(reader.consumer, ids[2], 900 * SECOND, clock.now)
     assert channel.finish(reader.consumer, ids[2], ids[3] + 1) == []  # out of order: 2 s and 1 s
-    assert channel.requeue(reader.consumer, ids[1], 0, clock.now)  # counts for nothing
+    assert channel.requeue(reader.consumer, ids[1], ids[2], 0, clock.now) == []  # counts for nothing
     assert channel.latency is not None
     count, values = told(clock.now, channel.latency, quantiles=(1.0, 0.5, 0.01))
     assert count == 3

@@ -267,8 +267,8 @@ def test_what_waits_to_be_delivered_again_and_is_lost_is_finished(tmp_path: Path
     got = reader.take()
     assert len(got) == 10
     channel.set_ready(reader.consumer, 0)
-    channel.requeue(reader.consumer, got[0][0], 0, harness.clock.now)
-    channel.requeue(reader.consumer, got[1][0], 5 * SECOND, harness.clock.now)
+    channel.requeue(reader.consumer, got[0][0], got[1][0], 0, harness.clock.now)
+    channel.requeue(reader.consumer, got[1][0], got[2][0], 5 * SECOND, harness.clock.now)
     first = sorted((tmp_path / "t").glob("*.log"))[0]
     assert len(split_batches(first.read_bytes())) == 2
     for batch in split_batches(first.read_bytes()):

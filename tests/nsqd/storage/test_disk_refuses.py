@@ -423,7 +423,7 @@ async def test_a_message_is_finished_at_the_end_only_if_its_dead_letter_is_on_th
         broker.turn.run()
         [(number, _, _)] = reader.take()
         disk.refuses = lambda path, refuses=refuses: refuses and "/topics/t.c.dead/" in path
-        channel.requeue(reader.consumer, number, 0, topic.now())  # and dies
+        channel.requeue(reader.consumer, number, number + 1, 0, topic.now())  # and dies
         await broker.stop_saving()
         assert broker.close() is not refuses
         disk.refuses = lambda path: False

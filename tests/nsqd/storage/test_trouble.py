@@ -62,7 +62,7 @@ def test_a_log_that_cannot_be_read_for_a_moment_loses_nothing(
     [(number, _, _)] = reader.take()
     topic.publish([b"two"], 0, Publisher())
     topic.publish([b"three"], 0, Publisher())
-    channel.requeue(reader.consumer, number, 0, harness.clock.now)
+    channel.requeue(reader.consumer, number, number + 1, 0, harness.clock.now)
     with monkeypatch.context() as patch:
 
         def refuse(*_: object) -> bytes:

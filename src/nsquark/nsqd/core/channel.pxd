@@ -33,8 +33,8 @@ cdef class Channel(ChannelDelivery):
     @cython.locals(taken=Flight)
     cdef list _finish_pieces(self, Consumer consumer, first, count)
 
-    @cython.locals(taken=Flight)
-    cpdef bint requeue(self, Consumer consumer, uint64_t message, delay_ns, now) except -1
+    @cython.locals(taken=Flight, number=int64_t)
+    cpdef list requeue(self, Consumer consumer, first, end, delay_ns, now)
 
     @cython.locals(taken=Flight)
     cpdef bint touch(self, Consumer consumer, uint64_t message, max_timeout_ns, monotonic) except -1

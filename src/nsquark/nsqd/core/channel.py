@@ -186,21 +186,30 @@ class Channel(ChannelDelivery):
         missing.extend(range(first, first + count))
         return missing
 
-    def requeue(self, consumer: Consumer, message: int, delay_ns: int, now: int) -> bool:
-        """REQ: give a message back, deliverable after the delay. False if it is not in flight there.
+    def requeue(self, consumer: Consumer, first: int, end: int, delay_ns: int, now: int) -> list[int]:
+        """REQ of the ids [first, end): give them back, deliverable after the delay.
 
-        `attempts` stays as it is: it grows on delivery.
+        Returns those that the consumer did not have in flight. `attempts` stays as it is: it grows on
+        delivery.
         """
-        for taken in consumer.take(message, 1):
-            due = min(now + delay_ns, LAST_DUE) if delay_ns > 0 else 0
-            self._give_back(taken, self.end_of_queue(), due)
+        missing: list[int] = []
+        due = min(now + delay_ns, LAST_DUE) if delay_ns > 0 else 0
+        mark = self.end_of_queue()
+        number = 0
+        for taken in consumer.take(first, end - first):
+            if first < taken.first:
+                missing.extend(range(first, taken.first))
+            self._give_back(taken, mark, due)
+            number += taken.count
+            first = taken.end
+        missing.extend(range(first, end))
+        if number:
             if not due:
                 self.deliver_soon()
-            self.requeue_count += 1
-            consumer.requeue_count += 1
-            self.release(consumer, 1)
-            return True
-        return False
+            self.requeue_count += number
+            consumer.requeue_count += number
+            self.release(consumer, number)
+        return missing
 
     def touch(self, consumer: Consumer, message: int, max_timeout_ns: int, monotonic: int) -> bool:
         """TOUCH: give the consumer more time for a message. False if it is not in flight there."""

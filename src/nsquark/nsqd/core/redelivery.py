@@ -75,6 +75,22 @@ class RequeuedQueue:
         return list(islice(self._by_position.irange_key(position), most))
 
     def push(self, position: int, number: int, attempts: int, mark: int) -> None:
+        """Put these behind everything else.
+
+        Messages that follow on the last entry, and are like it, become a part of it.
+        """
+        if self._entries:
+            entry = self._entries[-1]
+            if (
+                entry.number
+                and entry.position + entry.number == position
+                and entry.attempts == attempts
+                and entry.mark == mark
+                and entry.rest is None
+            ):
+                entry.number += number
+                self.count += number
+                return
         entry = RequeuedRange(position, number, attempts, mark)
         self._entries.append(entry)
         self._by_position.add(entry)

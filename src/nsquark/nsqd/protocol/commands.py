@@ -45,6 +45,7 @@ from nsquark.wire import (
     Line,
     Mpub,
     Pubs,
+    Reqs,
     pack_response,
     parse_identify,
 )
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ERRORS_AT_ONCE = 100  # FINs of messages that are not in flight: about a millisecond
+ERRORS_AT_ONCE = 100  # FINs or REQs of messages that are not in flight: about a millisecond
 MAX_NS = (1 << 63) - 1  # the longest duration there is: as seconds, it is rounded up
 _UINT64 = 1 << 64
 _HEX = frozenset(b"0123456789abcdef")
@@ -101,6 +102,8 @@ class Commands:
             self._publishing.publish_run(event)
         elif type(event) is Fins:
             self._finish(event)
+        elif type(event) is Reqs:
+            self._requeue(event)
         elif type(event) is Line:
             self._dispatch(event.params)
         elif type(event) is Mpub:
@@ -281,15 +284,25 @@ class Commands:
         for first, end in fins.ranges:
             missing += channel.finish(consumer, first, end)
         if missing:
-            self._refuse(iter(missing))
+            self._refuse(FinFailed, iter(missing))
 
-    def _refuse(self, missing: Iterator[int]) -> None:
-        """Tell the client which FINs failed. Of very many, the rest comes after other clients had a turn."""
+    def _requeue(self, reqs: Reqs) -> None:
+        channel, consumer = self._session.subscription("REQ")
+        delay_ns = self._delay_ns(reqs.timeout)
+        now = time.time_ns()
+        missing: list[int] = []
+        for first, end in reqs.ranges:
+            missing += channel.requeue(consumer, first, end, delay_ns, now)
+        if missing:
+            self._refuse(ReqFailed, iter(missing))
+
+    def _refuse(self, error: type[ProtocolError], missing: Iterator[int]) -> None:
+        """Tell the client which answers failed. Of very many, the rest comes after others had a turn."""
         for number in islice(missing, ERRORS_AT_ONCE):
-            self._connection.fail(self._not_in_flight(FinFailed, b"%016x" % number))
+            self._connection.fail(self._not_in_flight(error, b"%016x" % number))
         following = next(missing, None)
         if following is not None:
-            self._connection.put_off(partial(self._refuse, chain((following,), missing)))
+            self._connection.put_off(partial(self._refuse, error, chain((following,), missing)))
 
     def exec_fin(self, params: list[bytes]) -> None:
         channel, consumer, message = self._message("FIN", params, 2)
@@ -299,17 +312,21 @@ class Commands:
 
     def exec_req(self, params: list[bytes]) -> None:
         channel, consumer, message = self._message("REQ", params, 3)
-        delay = _parse_signed(params[2])
+        delay_ns = self._delay_ns(params[2])
+        number = _parse_id(message)
+        if number is None or channel.requeue(consumer, number, number + 1, delay_ns, time.time_ns()):
+            raise self._not_in_flight(ReqFailed, message)
+
+    def _delay_ns(self, timeout: bytes) -> int:
+        """The timeout of a REQ, at most --max-req-timeout. Raises Invalid."""
+        delay = _parse_signed(timeout)
         if delay is None:
-            raise Invalid(b"REQ could not parse timeout " + params[2])
+            raise Invalid(b"REQ could not parse timeout " + timeout)
         limit = round(self._broker.options.max_req_timeout * 1000)
         if delay > limit:
             name = self._session.remote_address
             logger.info("PROTOCOL(V2): [%s] REQ timeout %d clamped to %d", name, delay, limit)
-        delay_ns = max(0, min(delay, limit)) * 1_000_000
-        number = _parse_id(message)
-        if number is None or not channel.requeue(consumer, number, delay_ns, time.time_ns()):
-            raise self._not_in_flight(ReqFailed, message)
+        return max(0, min(delay, limit)) * 1_000_000
 
     def exec_touch(self, params: list[bytes]) -> None:
         channel, consumer, message = self._message("TOUCH", params, 2)
