@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nsquark.cli.flags import StartError
@@ -62,7 +63,9 @@ class MemberFile:
             path,
             group,
             max(term, _term_of(directory, settled)),
-            StoredMember(incarnation, boot_id, False, synced_only, settled),
+            StoredMember(
+                incarnation, boot_id, False, synced_only, settled, stored.doubtful if stored else ()
+            ),
             term > 0,
         )
         try:
@@ -75,19 +78,32 @@ class MemberFile:
         return Directory(self.stored.incarnation, self.stored.settled, self.term)
 
     def settle(self, settled: bool, term: int = 0) -> None:
-        """Note whether the directory is one to lead from."""
-        self._change(settled=settled, term=term)
+        """Note whether the directory is one to lead from. If it is, its doubtful files were stored anew."""
+        self.stored = replace(
+            self.stored, clean=False, settled=settled, doubtful=() if settled else self.stored.doubtful
+        )
+        self.term = max(self.term, term)
+        self.write()
+
+    def doubt(self, paths: Iterable[str]) -> None:
+        """Note that an fsync has failed, and which files it was for."""
+        self.stored = replace(
+            self.stored, clean=False, doubtful=tuple(sorted({*self.stored.doubtful, *paths}))
+        )
+        self.write()
+
+    def distrust(self, paths: Iterable[str]) -> None:
+        """Be a new incarnation from the next start on, whose directory is to be fetched where it is in doubt.
+
+        Etcd's isr has the old incarnation, so that it does not count this directory any more.
+        """
+        name = member_of(self.stored.incarnation)
+        self.stored = replace(self.stored, incarnation=f"{name}@{os.urandom(8).hex()}", settled=False)
+        self.doubt(paths)
 
     def stop_cleanly(self) -> None:
         """Everything is synced, and the process ends."""
-        self._change(clean=True)
-
-    def _change(self, *, settled: bool | None = None, clean: bool = False, term: int = 0) -> None:
-        old = self.stored
-        self.stored = StoredMember(
-            old.incarnation, old.boot_id, clean, old.synced_only, old.settled if settled is None else settled
-        )
-        self.term = max(self.term, term)
+        self.stored = replace(self.stored, clean=True)
         self.write()
 
     def write(self) -> None:
@@ -127,6 +143,7 @@ def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None]:
             known["clean"] is True,
             known["synced_only"] is True,
             known["settled"] is True,
+            tuple(map(str, known["doubtful"])),
         )
         whose = str(known["group"]), member_of(stored.incarnation)
         if whose != (group, name):
