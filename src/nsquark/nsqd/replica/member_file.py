@@ -51,14 +51,15 @@ class MemberFile:
             raise StartError(
                 f"{directory} is a copy of --replica-of; promote it first, or use an empty directory"
             )
-        term, stored = _read(path, group, name)
+        term, stored, copied = _read(path, group, name)
         boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
-        incarnation = incarnation_at_start(name, stored, boot_id, os.urandom(8).hex())
+        incarnation = incarnation_at_start(name, stored, boot_id, os.urandom(8).hex(), copied)
         kept = stored is not None and stored.incarnation == incarnation
         synced_only = options.replica_ack == "synced" and (
             not kept or (stored is not None and stored.synced_only)
         )
-        settled = stored is None or stored.settled
+        # A copy of the directory of a running process is not one that a killed process could have left.
+        settled = stored is None or (stored.settled and (stored.clean or not copied))
         found = cls(
             path,
             group,
@@ -107,8 +108,10 @@ class MemberFile:
         self.write()
 
     def write(self) -> None:
-        document = {"group": self.group, "term": self.term, "version": VERSION, **asdict(self.stored)}
         temporary = self.path.with_name(FILE_NAME + ".tmp")
+        temporary.touch(0o600)  # it gets the file's name, and keeps its place
+        document = {"group": self.group, "term": self.term, "version": VERSION, **asdict(self.stored)}
+        document["place"] = place_of(temporary)
         replace_file(self.path, json.dumps(document).encode(), temporary, 0o600)
 
 
@@ -132,7 +135,16 @@ def progress_of(directory: Path) -> Progress:
     return tuple(sorted(found.items(), reverse=True))
 
 
-def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None]:
+def place_of(path: Path) -> str:
+    """Which file this is, whatever its name: the file system and the inode. Raises OSError.
+
+    A file of another place is a copy. The number of the device is no part of it, since a boot may change it.
+    """
+    return f"{os.statvfs(path).f_fsid:x}:{path.stat().st_ino}"
+
+
+def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None, bool]:
+    """The term, the rest, and whether the file is a copy of the one that a member wrote."""
     try:
         known = json.loads(path.read_bytes())
         if known["version"] != VERSION:
@@ -148,9 +160,9 @@ def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None]:
         whose = str(known["group"]), member_of(stored.incarnation)
         if whose != (group, name):
             raise StartError(f"{path} is of member {whose[1]} of group {whose[0]}, not of {name} of {group}")
-        return int(known["term"]), stored
+        return int(known["term"]), stored, known["place"] != place_of(path)
     except FileNotFoundError:
-        return 0, None
+        return 0, None, False
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StartError(f"{path} does not read - {error!r}") from None
 
