@@ -99,7 +99,15 @@ class Member:
         assert self.one(do.OpenDirectory) == do.OpenDirectory(1, False)
         self.automaton.directory_opened(self.now)
 
+    def sees_session(self, incarnation: str) -> None:
+        """Another member opens its session, and this one reads it."""
+        self.revision += 1
+        members = {**self.view.members, incarnation.partition("@")[0]: MemberKey(incarnation, True)}
+        self.view = replace(self.view, revision=self.revision, members=members)
+        self.automaton.group_read(self.now, 0, self.view)
+
     def join(self, incarnation: str = "b@1", written: int = 0) -> None:
+        self.sees_session(incarnation)
         assert self.automaton.follower_joined(self.now, incarnation, 1)
         self.automaton.acknowledged(self.now, incarnation, 1, written, written)
 
@@ -386,6 +394,21 @@ def test_a_member_is_waited_for_before_etcd_is_told_of_it() -> None:
     assert member.take(do.Release) == []  # although etcd has not answered
     member.automaton.acknowledged(member.now, "b@1", 1, 1, 0)
     assert member.one(do.Release).sequence == 1
+
+
+def test_a_follower_that_etcd_has_no_session_of_is_not_added() -> None:
+    member = Member()
+    member.lead()
+    member.sees_session("b@1")
+    assert member.automaton.follower_joined(member.now, "b@2", 1)
+    assert member.one(do.ReadGroup)  # its session may be new
+    member.automaton.acknowledged(member.now, "b@2", 1, 0, 0)
+    member.wait(1.0)
+    assert member.take(do.ChangeIsr) == []
+    member.automaton.acknowledged(member.now, "b@2", 1, 0, 0)
+    member.sees_session("b@2")
+    member.wait(0.1)
+    assert member.one(do.ChangeIsr).state.isr == ("a@1", "b@2")
 
 
 def test_a_silent_member_is_waited_for_until_etcd_has_removed_it() -> None:

@@ -15,6 +15,11 @@ from nsquark.nsqd.replica.incarnation import StoredMember, incarnation_at_start
         (StoredMember("a@1", "older", clean=False, synced_only=False), False),  # the power was lost
         (StoredMember("a@1", "older", clean=True, synced_only=False), True),
         (StoredMember("a@1", "older", clean=False, synced_only=True), True),
+        (
+            StoredMember("a@1", "older", clean=True, synced_only=True, doubtful=("f",)),
+            False,
+        ),  # an fsync failed
+        (StoredMember("a@1", "boot", clean=False, synced_only=True, doubtful=("f",)), True),
         (StoredMember("b@1", "boot", clean=True, synced_only=True), False),  # another member's directory
         (None, False),
     ],

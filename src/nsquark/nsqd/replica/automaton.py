@@ -99,11 +99,16 @@ class Automaton:
         self.state = State.FENCED
         self._actions.append(Fence(reason))
 
+    def leave(self) -> None:
+        """The files of this member, which does not lead, are in doubt: its next process begins anew."""
+        self.following.drop()
+        self.state = State.FENCED
+
     # ---- operators
 
-    def hand_over(self, now: float) -> bool:
+    def hand_over(self, now: float, *, drain: bool = True) -> bool:
         """Let an in-sync member lead. False if there is none, or this member does not lead."""
-        return self.leading is not None and self.leading.hand_over(now)
+        return self.leading is not None and self.leading.hand_over(now, drain=drain)
 
     def force(self, now: float) -> str:
         """Lead with what this directory has, although others may have more. Returns why not, or nothing."""

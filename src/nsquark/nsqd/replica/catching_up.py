@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from .fetching import Primary, Refused
 from .frames import BadFrame
 from .manifest import Manifest, crc_before, list_files, parse_manifest
 from .routes import PIECE
-from .warm_copy import CopyDiffers, WarmCopy
+from .warm_copy import ANEW, CopyDiffers, WarmCopy
 
 logger = logging.getLogger(__name__)
 
@@ -61,17 +61,42 @@ class CatchUp:
         self._copy = copy
         self._moved = moved
 
-    async def run(self, files: dict[str, int]) -> None:
-        """Have at least the bytes that the manifest names. Raises one of FAILURES."""
+    async def run(self, files: dict[str, int], doubtful: Iterable[str] = ()) -> None:
+        """Have at least the bytes that the manifest names. Raises one of FAILURES.
+
+        Of files and folders that are `doubtful`, nothing is kept: they are fetched as a whole.
+        """
+        anew, below = set(doubtful), tuple(path + "/" for path in doubtful)
         aside = await self._in_thread(lambda: self._copy.put_unknown_aside(files))
         here = await self._in_thread(lambda: list_files(self._copy.directory))
         fetched = 0
         for path, size in files.items():
-            fetched += await self._fetch(path, size, here.get(path))
+            if path in here and (path in anew or path.startswith(below)):
+                fetched += await self._fetch_anew(path, size)
+            else:
+                fetched += await self._fetch(path, size, here.get(path))
         logger.info("REPLICA: fetched %d bytes, moved %d files aside", fetched, aside)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await in_thread(work, self._moved)
+
+    async def _fetch_anew(self, path: str, size: int) -> int:
+        """Have another file in the place of this one; returns bytes fetched."""
+        at = 0
+        while True:
+            request: dict[str, object] = {"path": path, "from": at, "size": min(PIECE, size - at)}
+            try:
+                piece = await self._primary.get("/replica/file", request)
+            except Refused as error:
+                if error.status == 404:  # deleted since: the stream tells
+                    return at
+                raise
+            self._moved()
+            await self._in_thread(partial(self._copy.write, path + ANEW, at, piece))
+            at += len(piece)
+            if at >= size or not piece:
+                await self._in_thread(partial(self._copy.take_anew, path))
+                return at
 
     async def _fetch(self, path: str, size: int, known: int | None) -> int:
         """Have at least the first `size` bytes of a file as the primary has them; returns bytes fetched."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import time
@@ -17,7 +16,7 @@ from .catching_up import FAILURES, CatchUp, fetch_manifest
 from .fetching import Primary
 from .frames import BadFrame, FrameParser, pack_answer
 from .promotion import CATCHING_UP, IN_SYNC
-from .warm_copy import STATE, WarmCopy, sync, write_state
+from .warm_copy import STATE, FsyncFailed, Unsynced, WarmCopy, sync, write_state
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +61,7 @@ class Follower:
         self.heard = 0.0  # when the primary was last heard of, by the monotonic clock
         self.problem = ""
         self._copy = WarmCopy(self.directory)
+        self._doubtful: frozenset[str] = frozenset()  # files whose fsync has failed
 
     @property
     def lag(self) -> int:
@@ -77,6 +77,8 @@ class Follower:
                 if text != self.problem:
                     logger.warning("REPLICA: %s", text)
                 self.problem = text
+                if isinstance(error, FsyncFailed):  # the next fsync may succeed although bytes are lost
+                    self._doubtful |= error.paths
             finally:
                 self.connected = False
                 self._copy.close()
@@ -90,7 +92,10 @@ class Follower:
             raise BadFrame(f"the primary has term {term}, and this copy has term {self.term}")
         self._copy = WarmCopy(self.directory)
         self._note(CATCHING_UP, node, term)
-        await CatchUp(self.primary, self._copy).run(files)
+        await CatchUp(self.primary, self._copy).run(files, self._doubtful)
+        if self._doubtful:
+            await asyncio.to_thread(sync, self._copy.start_sync())
+            self._doubtful = frozenset()
         reader, writer, end = await self.primary.follow(stream, sequence)
         try:
             await self._apply(reader, writer, sequence, end)
@@ -140,8 +145,10 @@ class Follower:
                 await writer.drain()
         finally:
             if syncing is not None:
-                with contextlib.suppress(OSError):
+                try:
                     await asyncio.shield(syncing)
+                except FsyncFailed as error:
+                    self._doubtful |= error.paths
 
     def _became(self, end: int) -> None:
         if self.state != IN_SYNC and self.written >= end:
@@ -150,6 +157,6 @@ class Follower:
             logger.info("REPLICA: in sync with %s:%d", self.primary.host, self.primary.port)
 
     @staticmethod
-    async def _sync(sequence: int, descriptors: list[int]) -> int:
-        await asyncio.to_thread(sync, descriptors)
+    async def _sync(sequence: int, unsynced: Unsynced) -> int:
+        await asyncio.to_thread(sync, unsynced)
         return sequence

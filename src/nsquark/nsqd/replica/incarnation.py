@@ -20,19 +20,21 @@ class StoredMember:
     clean: bool  # whether the process stopped after it had synced everything
     synced_only: bool  # whether this incarnation has acknowledged synced bytes alone
     settled: bool = True  # False while a catch-up changes the files
+    doubtful: tuple[str, ...] = ()  # files whose fsync has failed, and that were not written anew since
 
 
-def incarnation_at_start(name: str, stored: StoredMember | None, boot_id: str, unique: str) -> str:
+def incarnation_at_start(
+    name: str, stored: StoredMember | None, boot_id: str, unique: str, copied: bool = False
+) -> str:
     """The incarnation of member `name`, which starts. `unique` is hexadecimal and was never used before.
 
     A process that dies leaves its bytes to the kernel, so the same boot keeps the incarnation. A power loss
-    takes what was not synced; a clean stop leaves nothing unsynced.
+    takes what was not synced; a clean stop leaves nothing unsynced. Of a file whose fsync has failed, nothing
+    is sure to be on the disk. A directory that was `copied` is not the one that acknowledged, which may go on.
     """
     check_name(name)
-    if (
-        stored is not None
-        and member_of(stored.incarnation) == name
-        and (stored.clean or stored.synced_only or (stored.boot_id == boot_id and boot_id != ""))
-    ):
-        return stored.incarnation
+    if stored is not None and member_of(stored.incarnation) == name and not copied:
+        same_boot = stored.boot_id == boot_id and boot_id != ""
+        if same_boot or ((stored.clean or stored.synced_only) and not stored.doubtful):
+            return stored.incarnation
     return f"{name}@{unique}"

@@ -107,6 +107,8 @@ class Leading:
                 del self._heard[other]
         self._joined.add(incarnation)
         self._heard[incarnation] = now
+        if not self._is_known(incarnation):
+            self._session.read(now)  # its session may be younger than the last read
 
     def left(self, incarnation: str) -> None:
         self._joined.discard(incarnation)
@@ -134,11 +136,17 @@ class Leading:
             or self._changing
             or self._handing_over
             or not self._session.lease
+            or not self._is_known(incarnation)
             or not self._has_all(incarnation)
         ):
             return
         rule.add(incarnation)
         self._change(rule.with_added(incarnation), removing=False)
+
+    def _is_known(self, incarnation: str) -> bool:
+        """Whether etcd has a session of exactly this incarnation: without one it could never lead."""
+        key = self._session.view.members.get(member_of(incarnation))
+        return key is not None and key.incarnation == incarnation
 
     def _has_all(self, incarnation: str) -> bool:
         return self.written >= 0 and self.rule.acknowledged.get(incarnation, NOTHING) >= self.rule.local >= 0

@@ -7,6 +7,7 @@ A primary that may not lead any more replaces its process with a new one, which 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -37,7 +38,7 @@ from .routes import ReplicaApi
 from .standby import Standby
 from .states import Settings, State
 from .stream import FollowerStream
-from .warm_copy import open_to_sync, sync
+from .warm_copy import FsyncFailed, open_to_sync, rewrite, sync, sync_everything
 
 if TYPE_CHECKING:
     from nsquark.nsqd.server import Server
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds between two looks of the automaton at the clock
 FOUND_AGAIN = 1.0  # seconds until etcd is asked again to found the group
+SYNC_AGAIN = 1.0  # seconds until what failed at the disk is tried again
 HANDOVER = 10.0  # seconds that a stopping primary gives another member to take over
 
 
@@ -77,7 +79,8 @@ class Member:
             synced=options.replica_ack == "synced",
         )
         self.automaton = Automaton(settings, self.file.directory(), self._loop.time())
-        self.standby = Standby(options, self.automaton.me, self)
+        self.standby = Standby(options, self.automaton.me, self, self.file.stored.doubtful)
+        self._doubtful: set[str] = set()  # files whose fsync has failed in this process
         self._syncing: asyncio.Task[None] | None = None
         self._flushed_at: deque[tuple[int, float]] = deque(maxlen=1000)  # what waits to be acknowledged
         self._performing = False
@@ -145,24 +148,33 @@ class Member:
 
     async def _store(self) -> bool:
         """Close the directory, and note it if the disk holds everything; returns whether it does."""
+        leads = hasattr(self.server, "broker")
         try:
-            if hasattr(self.server, "broker"):
+            if leads:
                 if not await self.server.stop():
                     return False
             else:
                 self.server.close_listeners()
                 self.server.close_http()
                 await self.standby.close()
-            # Also what an earlier process wrote, which may be in the memory of the system alone.
-            await asyncio.to_thread(os.sync)
-            self.file.stop_cleanly()
+            if not self._doubtful:
+                # Also what an earlier process wrote, which may be in the memory of the system alone.
+                await asyncio.to_thread(sync_everything, self.directory)
+                self.file.stop_cleanly()
+                return True
+        except FsyncFailed as error:
+            logger.error("REPLICA: not everything could be stored: %s", error)
+            self._doubtful |= error.paths
         except OSError as error:
             logger.error("REPLICA: not everything could be stored: %s", error)
             return False
-        return True
+        with contextlib.suppress(OSError):
+            (self.file.doubt if leads else self.file.distrust)(self._doubtful)
+        return False
 
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(TICK, self._tick)
+        self._begin_anew()
         self.automaton.tick(self._loop.time())
         self._check_node()
         self.perform()
@@ -297,6 +309,29 @@ class Member:
         self.automaton.frame_synced(self._loop.time(), term, sequence)
         self.perform()
 
+    def fsync_failed(self, paths: frozenset[str]) -> None:
+        """These files may not be on the disk, whatever the next fsync says: nothing of them counts any more.
+
+        A standby begins a new incarnation and fetches them. A member that has won its campaign stores them
+        anew before it leads.
+        """
+        logger.error("REPLICA: an fsync has failed, for %s", ", ".join(sorted(paths)[:10]))
+        self._doubtful |= paths
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Be another process and incarnation, if an fsync has failed. Until that is noted, do nothing."""
+        if not self._doubtful or self.leading is not None or self.automaton.state is State.CAMPAIGN:
+            return
+        self.automaton.leave()
+        self.perform()
+        try:
+            self.file.distrust(self._doubtful)
+        except OSError as error:  # the next tick tries again
+            logger.error("REPLICA: %s cannot be written: %s", self.file.path, error)
+        else:
+            self._fence(actions.Fence("its files are in doubt, since an fsync has failed"))
+
     def handover_received(self, term: int) -> None:
         self.automaton.handover_received(self._loop.time(), term)
         self.perform()
@@ -310,6 +345,7 @@ class Member:
         logger.info("REPLICA: leading term %d", action.term)
         try:
             await self.standby.close()
+            await self._store_doubtful()
             raise_term(self.directory, action.term)
             self.file.settle(True, action.term)
             self.server.load()
@@ -320,7 +356,7 @@ class Member:
                     topic.begin_epoch()
                 logger.warning("REPLICA: messages may have been lost, so every log has a new epoch")
             if self.options.replica_ack == "synced":
-                await asyncio.to_thread(os.sync)
+                await asyncio.to_thread(sync_everything, self.directory)
         except StartError as error:
             self._fail(error)
             return
@@ -339,6 +375,14 @@ class Member:
         await self.server.serve_http(api)
         self.automaton.directory_opened(self._loop.time())
         self.perform()
+
+    async def _store_doubtful(self) -> None:
+        """Store the files whose fsync has failed anew, with what they read now. Raises OSError."""
+        if self._doubtful:
+            self.file.doubt(self._doubtful)
+        if self.file.stored.doubtful:
+            await asyncio.to_thread(rewrite, self.directory, self.file.stored.doubtful)
+            self._doubtful.clear()
 
     def _replica_api(self) -> ReplicaApi:
         broker = self.server.broker
@@ -384,15 +428,36 @@ class Member:
                 paths = {touched.popleft() for _ in range(len(touched))}
                 try:
                     await asyncio.to_thread(sync, open_to_sync(self.directory, paths))
-                except OSError as error:
+                except FsyncFailed as error:
                     logger.error("REPLICA: what was written is not on the disk: %s", error)
+                    await self._give_up(error.paths)
+                    return
+                except OSError as error:
+                    logger.error("REPLICA: what was written cannot be synced: %s", error)
                     touched.extend(paths)
-                    await asyncio.sleep(1.0)
+                    await asyncio.sleep(SYNC_AGAIN)
                     continue
                 self.automaton.synced(self._loop.time(), sequence)
                 self.perform()
         finally:
             self._syncing = None
+
+    async def _give_up(self, doubtful: frozenset[str]) -> None:
+        """An fsync of the primary has failed: another one would prove nothing, so nothing counts as synced.
+
+        Another member leads, if one can. If not, a new process stores the files anew, and leads again.
+        """
+        while True:
+            try:
+                self.file.doubt(doubtful)
+                break
+            except OSError as error:
+                logger.error("REPLICA: %s cannot be written: %s", self.file.path, error)
+                await asyncio.sleep(SYNC_AGAIN)
+        while self.automaton.hand_over(self._loop.time(), drain=False):
+            self.perform()
+            await asyncio.sleep(SYNC_AGAIN)
+        self._fence(actions.Fence("an fsync has failed"))
 
     def _release(self, action: actions.Release) -> None:
         gate, now = self.server.broker.gate, self._loop.time()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nsquark.cli.flags import StartError
@@ -50,19 +51,22 @@ class MemberFile:
             raise StartError(
                 f"{directory} is a copy of --replica-of; promote it first, or use an empty directory"
             )
-        term, stored = _read(path, group, name)
+        term, stored, copied = _read(path, group, name)
         boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
-        incarnation = incarnation_at_start(name, stored, boot_id, os.urandom(8).hex())
+        incarnation = incarnation_at_start(name, stored, boot_id, os.urandom(8).hex(), copied)
         kept = stored is not None and stored.incarnation == incarnation
         synced_only = options.replica_ack == "synced" and (
             not kept or (stored is not None and stored.synced_only)
         )
-        settled = stored is None or stored.settled
+        # A copy of the directory of a running process is not one that a killed process could have left.
+        settled = stored is None or (stored.settled and (stored.clean or not copied))
         found = cls(
             path,
             group,
             max(term, _term_of(directory, settled)),
-            StoredMember(incarnation, boot_id, False, synced_only, settled),
+            StoredMember(
+                incarnation, boot_id, False, synced_only, settled, stored.doubtful if stored else ()
+            ),
             term > 0,
         )
         try:
@@ -75,24 +79,39 @@ class MemberFile:
         return Directory(self.stored.incarnation, self.stored.settled, self.term)
 
     def settle(self, settled: bool, term: int = 0) -> None:
-        """Note whether the directory is one to lead from."""
-        self._change(settled=settled, term=term)
-
-    def stop_cleanly(self) -> None:
-        """Everything is synced, and the process ends."""
-        self._change(clean=True)
-
-    def _change(self, *, settled: bool | None = None, clean: bool = False, term: int = 0) -> None:
-        old = self.stored
-        self.stored = StoredMember(
-            old.incarnation, old.boot_id, clean, old.synced_only, old.settled if settled is None else settled
+        """Note whether the directory is one to lead from. If it is, its doubtful files were stored anew."""
+        self.stored = replace(
+            self.stored, clean=False, settled=settled, doubtful=() if settled else self.stored.doubtful
         )
         self.term = max(self.term, term)
         self.write()
 
+    def doubt(self, paths: Iterable[str]) -> None:
+        """Note that an fsync has failed, and which files it was for."""
+        self.stored = replace(
+            self.stored, clean=False, doubtful=tuple(sorted({*self.stored.doubtful, *paths}))
+        )
+        self.write()
+
+    def distrust(self, paths: Iterable[str]) -> None:
+        """Be a new incarnation from the next start on, whose directory is to be fetched where it is in doubt.
+
+        Etcd's isr has the old incarnation, so that it does not count this directory any more.
+        """
+        name = member_of(self.stored.incarnation)
+        self.stored = replace(self.stored, incarnation=f"{name}@{os.urandom(8).hex()}", settled=False)
+        self.doubt(paths)
+
+    def stop_cleanly(self) -> None:
+        """Everything is synced, and the process ends."""
+        self.stored = replace(self.stored, clean=True)
+        self.write()
+
     def write(self) -> None:
-        document = {"group": self.group, "term": self.term, "version": VERSION, **asdict(self.stored)}
         temporary = self.path.with_name(FILE_NAME + ".tmp")
+        temporary.touch(0o600)  # it gets the file's name, and keeps its place
+        document = {"group": self.group, "term": self.term, "version": VERSION, **asdict(self.stored)}
+        document["place"] = place_of(temporary)
         replace_file(self.path, json.dumps(document).encode(), temporary, 0o600)
 
 
@@ -116,7 +135,16 @@ def progress_of(directory: Path) -> Progress:
     return tuple(sorted(found.items(), reverse=True))
 
 
-def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None]:
+def place_of(path: Path) -> str:
+    """Which file this is, whatever its name: the file system and the inode. Raises OSError.
+
+    A file of another place is a copy. The number of the device is no part of it, since a boot may change it.
+    """
+    return f"{os.statvfs(path).f_fsid:x}:{path.stat().st_ino}"
+
+
+def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None, bool]:
+    """The term, the rest, and whether the file is a copy of the one that a member wrote."""
     try:
         known = json.loads(path.read_bytes())
         if known["version"] != VERSION:
@@ -127,13 +155,14 @@ def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None]:
             known["clean"] is True,
             known["synced_only"] is True,
             known["settled"] is True,
+            tuple(map(str, known["doubtful"])),
         )
         whose = str(known["group"]), member_of(stored.incarnation)
         if whose != (group, name):
             raise StartError(f"{path} is of member {whose[1]} of group {whose[0]}, not of {name} of {group}")
-        return int(known["term"]), stored
+        return int(known["term"]), stored, known["place"] != place_of(path)
     except FileNotFoundError:
-        return 0, None
+        return 0, None, False
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StartError(f"{path} does not read - {error!r}") from None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from .catching_up import FAILURES, CatchUp, fetch_manifest, in_thread
 from .fetching import FrameConnection, Primary, Refused
 from .frames import HANDOVER, BadFrame, Frame, FrameParser, pack_answer
 from .manifest import Manifest
-from .warm_copy import WarmCopy, sync
+from .warm_copy import FsyncFailed, WarmCopy, sync, sync_everything
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +47,15 @@ class Reports(Protocol):
     def heard(self, term: int) -> None: ...
     def frames_written(self, term: int, sequences: list[int]) -> None: ...
     def frame_synced(self, term: int, sequence: int) -> None: ...
+    def fsync_failed(self, paths: frozenset[str]) -> None: ...
     def handover_received(self, term: int) -> None: ...
 
 
 class Standby:
-    def __init__(self, options: Options, incarnation: str, reports: Reports) -> None:
+    def __init__(
+        self, options: Options, incarnation: str, reports: Reports, doubtful: Iterable[str] = ()
+    ) -> None:
+        """`doubtful` files are fetched as a whole: an fsync of an earlier process has failed for them."""
         self.directory = Path(options.data_path or ".")
         self.problem = ""
         self.connected = False
@@ -62,6 +65,7 @@ class Standby:
         self._reports = reports
         self._waits_for_disk = options.replica_ack == "synced"
         self._copy = WarmCopy(self.directory)
+        self._doubtful = frozenset(doubtful)
         self._task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()  # dropped, and perhaps still in a thread
         # The stream that is followed: its connection, its name and term, and what has come of a frame.
@@ -107,10 +111,15 @@ class Standby:
             self._connection.write(pack_answer(term, written, synced))
 
     async def close(self) -> None:
-        """Leave the stream, and bring everything to the disk. Raises OSError."""
+        """Leave the stream, and bring everything to the disk, or report what failed. Raises OSError."""
         self.drop()
         await self._dropped()
-        await asyncio.to_thread(sync, self._copy.start_sync())
+        if self._syncing is not None:
+            await asyncio.wait([self._syncing])
+        try:
+            await asyncio.to_thread(sync, self._copy.start_sync())
+        except FsyncFailed as error:
+            self._reports.fsync_failed(error.paths)
         self._copy.close()
 
     async def _dropped(self) -> None:
@@ -128,6 +137,8 @@ class Standby:
         except (*FAILURES, StartError) as error:
             if isinstance(error, ConnectionRefusedError) or getattr(error, "status", 0) == NOT_PRIMARY:
                 report = self._reports.stream_refused
+            elif isinstance(error, FsyncFailed):
+                report = partial(self._reports.fsync_failed, error.paths)
             self._tell(f"{type(error).__name__}: {error}")
         if self._task is asyncio.current_task():
             self._task = None
@@ -162,10 +173,12 @@ class Standby:
             await self._may_fetch.wait()
             self._copy = WarmCopy(self.directory)
             heard = partial(self._reports.heard, term)
-            await CatchUp(primary, self._copy, heard).run(manifest.files)
+            await CatchUp(primary, self._copy, heard).run(manifest.files, self._doubtful)
             if self._waits_for_disk:
                 # What fitted the manifest was not fetched, and may be in the memory of the system alone.
-                await in_thread(os.sync, heard)
+                await in_thread(partial(sync_everything, self.directory), heard)
+            elif self._doubtful:
+                await in_thread(partial(sync, self._copy.start_sync()), heard)
             stream, sequence = manifest.stream, manifest.sequence
             connection = await primary.open_stream(stream, sequence, whom)
             end = connection.end
@@ -241,6 +254,7 @@ class Standby:
         self._settled = True
         self.synced = synced
         self._known = (self._stream, self._term, self.written)
+        self._doubtful = frozenset()
         self._reports.fetched(self._term, self.written)
 
     def _apply_frames(self, frames: Iterable[Frame], term: int) -> list[int]:
@@ -289,5 +303,7 @@ class Standby:
             self._known = None  # nothing says any more which files are not on the disk
             if connection is not None:
                 connection.fail(error)
+            if isinstance(error, FsyncFailed):
+                self._reports.fsync_failed(error.paths)
         finally:
             self._syncing = None

@@ -12,9 +12,10 @@ import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from nsquark import kernel
-from nsquark.durable import replace_file
+from nsquark.durable import replace_file, sync_path
 from nsquark.errors import NsquarkError
 
 from .frames import APPEND, BATCHES, CREATE, CUT, DELETE, PUT, RENAME, Frame, Operation, is_copied
@@ -22,12 +23,32 @@ from .manifest import list_files
 
 STATE = "nsquark.replica"  # while it is there, the directory is a copy, and no ordinary one
 DIVERGED = ".diverged"
+ANEW = ".anew.tmp"  # behind the name of a file that is fetched as a whole, until it is
 _ALL = 1 << 62
 MOST_OPEN = 256
+SYNCED_AT_ONCE = 64  # files that `sync_everything` has open at a time
 
 
 class CopyDiffers(NsquarkError):
     """An operation does not fit the copy: it has to catch up again."""
+
+
+class FsyncFailed(OSError):
+    """An fsync has failed, once. The next one may succeed although the bytes of these `paths` are lost.
+
+    The operating system may have dropped the pages that it could not write, or call them clean.
+    """
+
+    def __init__(self, error: OSError, paths: frozenset[str]) -> None:
+        super().__init__(error.errno, error.strerror)
+        self.paths = paths
+
+
+class Unsynced(NamedTuple):
+    """What an fsync is for: the files by their paths, and they and their folders, open."""
+
+    paths: frozenset[str]
+    descriptors: list[int]
 
 
 class WarmCopy:
@@ -165,7 +186,7 @@ class WarmCopy:
 
     # ---- the disk
 
-    def start_sync(self) -> list[int]:
+    def start_sync(self) -> Unsynced:
         """Open what has changed since the last call, for `sync`. Raises OSError.
 
         Files are opened here, since the next operation may rename them.
@@ -212,6 +233,13 @@ class WarmCopy:
                     os.rmdir(folder)
         return len(unknown)
 
+    def take_anew(self, path: str) -> None:
+        """Put a file that was fetched as a whole in the place of one that is not trusted. Raises OSError."""
+        self._forget(path)
+        os.replace(self.directory / (path + ANEW), self.directory / path)
+        self._unsynced.discard(path + ANEW)
+        self._unsynced.add(path)
+
     def write(self, path: str, offset: int, data: bytes) -> None:
         """Add a piece of a file that is being copied. For a thread. Raises OSError."""
         self._unsynced.add(path)
@@ -225,8 +253,9 @@ class WarmCopy:
             os.close(fd)
 
 
-def open_to_sync(directory: Path, paths: Iterable[str]) -> list[int]:
-    """Descriptors of these files and of the folders that they are in; those that are gone are left out."""
+def open_to_sync(directory: Path, paths: Iterable[str]) -> Unsynced:
+    """Open these files and the folders that they are in; those that are gone are left out. Raises OSError."""
+    paths = frozenset(paths)
     folders = {os.path.dirname(path) for path in paths}
     found: list[int] = []
     try:
@@ -237,13 +266,13 @@ def open_to_sync(directory: Path, paths: Iterable[str]) -> list[int]:
         for fd in found:
             os.close(fd)
         raise
-    return found
+    return Unsynced(paths, found)
 
 
-def sync(descriptors: list[int]) -> None:
-    """Bring files and folders to the disk, and close them. For a thread. Raises OSError."""
+def sync(unsynced: Unsynced) -> None:
+    """Bring files and folders to the disk, and close them. For a thread. Raises FsyncFailed."""
     failure = None
-    for fd in descriptors:
+    for fd in unsynced.descriptors:
         try:
             os.fsync(fd)
         except OSError as error:
@@ -251,7 +280,35 @@ def sync(descriptors: list[int]) -> None:
         finally:
             os.close(fd)
     if failure is not None:
-        raise failure
+        raise FsyncFailed(failure, unsynced.paths)
+
+
+def sync_everything(directory: Path) -> None:
+    """Bring all files of a data directory to the disk. For a thread. Raises FsyncFailed and OSError.
+
+    `sync` alone tells of no failure.
+    """
+    os.sync()
+    paths = list(list_files(directory))
+    for at in range(0, len(paths), SYNCED_AT_ONCE):
+        sync(open_to_sync(directory, paths[at : at + SYNCED_AT_ONCE]))
+
+
+def rewrite(directory: Path, paths: Iterable[str]) -> None:
+    """Store files anew with what they read now, since their fsync failed. For a thread. Raises OSError."""
+    below = tuple(path + "/" for path in paths)
+    whole = set(paths)
+    for path in list_files(directory):
+        if path in whole or path.startswith(below):
+            target = directory / path
+            temporary = target.with_name(target.name + ".tmp")
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(target, "rb") as old, os.fdopen(fd, "wb") as new:
+                shutil.copyfileobj(old, new, 1 << 20)
+                new.flush()
+                os.fsync(new.fileno())
+            os.replace(temporary, target)
+            sync_path(target.parent)
 
 
 def write_state(directory: Path, state: str, node: str, term: int) -> None:
