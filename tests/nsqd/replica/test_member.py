@@ -159,7 +159,16 @@ def test_a_standby_refuses_clients_and_says_who_leads(pair: tuple[Member, Member
     status, text = b.ask("GET", "/replica/primary")
     assert status == 503
     assert json.loads(text)["primary"]["tcp_address"] == a.tcp_address
-    assert b.ask("POST", "/pub?topic=t", b"x")[0] == 404
+    for method, path, body in (
+        ("POST", "/pub?topic=t", b"x"),
+        ("POST", "/mpub?topic=t", b"x" * 300_000),
+        ("POST", "/topic/create?topic=t", b""),
+        ("GET", "/stats", b""),
+    ):
+        status, text = b.ask(method, path, body)
+        assert (status, json.loads(text)["message"]) == (503, "NOT_PRIMARY")
+    assert json.loads(b.ask("POST", "/pub?topic=t", b"x")[1])["primary"]["tcp_address"] == a.tcp_address
+    assert b.ask("POST", "/ping")[0] == 405
     assert a.ask("GET", "/replica/primary")[0] == 200
     assert b.ask("GET", "/replica/in-sync")[0] == 200
 
@@ -499,7 +508,7 @@ def test_a_connection_that_a_standby_took_is_served_when_the_standby_leads(
     kept.request("GET", "/stats")
     answer = kept.getresponse()
     answer.read()
-    assert answer.status == 404
+    assert answer.status == 503
     a.kill()
     b.serves()
     kept.request("GET", "/stats")

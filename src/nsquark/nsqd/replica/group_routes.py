@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsquark.http import HttpError, Request, Response, Router, plain_text, v1_json
+from nsquark.http import HttpError, Request, Response, Router, plain_text, v1_error, v1_json
+from nsquark.http.router import NOT_FOUND, Handler, Route
 
 from .access import ReplicaAccess
 from .group import member_of
@@ -23,6 +24,19 @@ FAMILIES = (
 )
 
 
+class StandbyRouter(Router):
+    """What a member has no route for, its primary has: the answer is the same to all of it."""
+
+    def __init__(self, otherwise: Handler) -> None:
+        super().__init__()
+        # A body that is longer than what is read and thrown away is refused for the same reason.
+        self._otherwise = Route(otherwise, None, too_big=v1_error(503, "NOT_PRIMARY"))
+
+    def _without_route(self, method: str, path: str, raw_query: bytes, routes: dict[str, Route]) -> Route:
+        found = super()._without_route(method, path, raw_query, routes)
+        return self._otherwise if found is NOT_FOUND else found
+
+
 class GroupApi:
     def __init__(self, member: Member, access: ReplicaAccess) -> None:
         self._member = member
@@ -30,7 +44,7 @@ class GroupApi:
 
     def router(self) -> Router:
         """All routes of a member that does not serve clients."""
-        table = Router()
+        table = StandbyRouter(self.not_primary)
         table.add("GET", "/ping", lambda _request: plain_text(200, "OK"))
         table.add("GET", "/metrics", self.metrics)
         for path in ("/replica/manifest", "/replica/file", "/replica/stream"):
@@ -58,6 +72,7 @@ class GroupApi:
         return v1_json(_primary(self._member) or {})
 
     def not_primary(self, _request: Request) -> Response:
+        """503, with the addresses of the primary where they are known."""
         raise HttpError(503, "NOT_PRIMARY", {"primary": _primary(self._member)})
 
     def in_sync(self, _request: Request) -> Response:

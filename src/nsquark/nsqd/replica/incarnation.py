@@ -30,7 +30,8 @@ def incarnation_at_start(
 
     A process that dies leaves its bytes to the kernel, so the same boot keeps the incarnation. A power loss
     takes what was not synced; a clean stop leaves nothing unsynced. Of a file whose fsync has failed, nothing
-    is sure to be on the disk. A directory that was `copied` is not the one that acknowledged, which may go on.
+    is sure to be on the disk. A directory that was `copied` is not the one
+    that acknowledged, which may go on.
     """
     check_name(name)
     if stored is not None and member_of(stored.incarnation) == name and not copied:

@@ -14,6 +14,7 @@ from pathlib import Path
 from nsquark.cli.flags import StartError
 from nsquark.durable import replace_file
 from nsquark.log.file_names import parse_stem
+from nsquark.net.machine import boot_id
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.storage import node as node_file
 
@@ -24,7 +25,6 @@ from .states import Directory
 from .warm_copy import STATE
 
 FILE_NAME = "nsquark.member"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 VERSION = 1
 
 
@@ -52,8 +52,8 @@ class MemberFile:
                 f"{directory} is a copy of --replica-of; promote it first, or use an empty directory"
             )
         term, stored, copied = _read(path, group, name)
-        boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
-        incarnation = incarnation_at_start(name, stored, boot_id, os.urandom(8).hex(), copied)
+        boot = boot_id()
+        incarnation = incarnation_at_start(name, stored, boot, os.urandom(8).hex(), copied)
         kept = stored is not None and stored.incarnation == incarnation
         synced_only = options.replica_ack == "synced" and (
             not kept or (stored is not None and stored.synced_only)
@@ -64,9 +64,7 @@ class MemberFile:
             path,
             group,
             max(term, _term_of(directory, settled)),
-            StoredMember(
-                incarnation, boot_id, False, synced_only, settled, stored.doubtful if stored else ()
-            ),
+            StoredMember(incarnation, boot, False, synced_only, settled, stored.doubtful if stored else ()),
             term > 0,
         )
         try:

@@ -120,14 +120,17 @@ class Cluster:
     async def where_there(
         self, nsqds: Sequence[Daemon], call: Callable[[Daemon], Awaitable[_T]], what: str
     ) -> list[tuple[Daemon, _T]]:
-        """As `on_each`, but for the nsqds that answer 404. Raises Failure, which names `what`, if all do."""
+        """As `on_each`, but for nsqds that answer 404, and for standbys of replica groups.
+
+        Raises Failure, which names `what`, if none is left.
+        """
         missing = object()
 
         async def marked(nsqd: Daemon) -> object:
             try:
                 return await call(nsqd)
             except BadStatus as error:
-                if _is_404(error):
+                if _is_404(error) or error.message == "NOT_PRIMARY":
                     return missing
                 raise Failure(f"{nsqd}: {explain(error)}") from None
 
