@@ -92,12 +92,12 @@ def _must_be_kept(
 ) -> list[tuple[int, int, int, int]]:
     """The whole batches of the file, if their places and positions leave no doubt that they are the log's."""
     offset = position = 0
-    places = {each[0] for each in found}
+    places, stops = {each[0] for each in found}, {each[0] + each[1] for each in found}
     for at, length, first, count in found:
         least = position + (at > offset and _had_a_position(data, offset, position))
         if at < offset or not least <= first < position + 1000:
             return []
-        if at > offset and _may_be_in_a_body(data, offset, at, position, places):
+        if at > offset and _may_be_in_a_body(data, offset, at, position, places, stops):
             return []
         if at > offset and _has_that_position(data, offset, at, position, first):
             return []
@@ -128,11 +128,15 @@ def _has_that_position(data: bytes, offset: int, at: int, position: int, first: 
     )
 
 
-def _may_be_in_a_body(data: bytes, offset: int, at: int, position: int, places: set[int]) -> bool:
+def _may_be_in_a_body(
+    data: bytes, offset: int, at: int, position: int, places: set[int], stops: set[int]
+) -> bool:
     """Whether the batch at `at` may be a client's, in a body of the damaged batch at `offset`.
 
-    The damaged batch says so where its length and its frames both end with the file. It also does where one
-    of them ends behind `at`, where another whole batch begins, and its position is not there to contradict.
+    The damaged batch says so where its length and its frames both end with the file. It also does where its
+    length leads beyond the end of the file, as after a write that was cut short, and no whole batch ends there.
+    And it does where its length or its frames end behind `at`, where another whole batch begins, and its
+    position is not there to contradict.
     """
     if len(data) - offset < HEADER.size:
         return False
@@ -141,6 +145,8 @@ def _may_be_in_a_body(data: bytes, offset: int, at: int, position: int, places: 
     if ends == {len(data)}:
         return True
     intact = first == position and 0 < count <= length // 34
+    if intact and offset + length > len(data):
+        return len(data) not in stops
     return not intact and any(end > at and end in places for end in ends)
 
 
