@@ -134,8 +134,8 @@ def _may_be_in_a_body(
     """Whether the batch at `at` may be a client's, in a body of the damaged batch at `offset`.
 
     The damaged batch says so where its length and its frames both end with the file. It also does where its
-    length leads beyond the end of the file, as after a write that was cut short, and no whole batch ends there.
-    And it does where its length or its frames end behind `at`, where another whole batch begins, and its
+    length leads beyond the end of the file, as after a write that was cut short, and no whole batch ends
+    there. And it does where its length or its frames end behind `at`, where another whole batch begins, and its
     position is not there to contradict.
     """
     if len(data) - offset < HEADER.size:
