@@ -135,8 +135,8 @@ def _may_be_in_a_body(
 
     The damaged batch says so where its length and its frames both end with the file. It also does where its
     length leads beyond the end of the file, as after a write that was cut short, and no whole batch ends
-    there. And it does where its length or its frames end behind `at`, where another whole batch begins, and its
-    position is not there to contradict.
+    there. And it does where its length or its frames end behind `at`, where another whole batch begins, and
+    its position is not there to contradict.
     """
     if len(data) - offset < HEADER.size:
         return False
