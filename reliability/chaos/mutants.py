@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def answer_early() -> None:
     """Publishes are answered when the primary itself has them, whoever else may lead."""
-    from nsquark.nsqd.replica.commit_rule import CommitRule
+    from nsquark.nsqd.replica.automaton.commit_rule import CommitRule
 
     def local(self: CommitRule) -> int:
         return self.local
@@ -41,7 +41,7 @@ def deliver_early() -> None:
 
 def do_not_fence() -> None:
     """A primary that has lost its right goes on."""
-    from nsquark.nsqd.replica.automaton import Automaton
+    from nsquark.nsqd.replica.automaton.automaton import Automaton
 
     def go_on(self: Automaton) -> None:
         if self.leading is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsquark.nsqd.replica.transactions import Answer, Delete, KeyValue, ModifiedAt, Put, Transaction
+from nsquark.nsqd.replica.etcd.transactions import Answer, Delete, KeyValue, ModifiedAt, Put, Transaction
 
 
 class LeaseGone(Exception):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nsquark.nsqd.replica import actions
-from nsquark.nsqd.replica.automaton import Automaton
-from nsquark.nsqd.replica.group import MemberKey, Progress
-from nsquark.nsqd.replica.group_keys import GroupKeys
-from nsquark.nsqd.replica.incarnation import StoredMember
-from nsquark.nsqd.replica.states import Directory, State
+from nsquark.nsqd.replica.automaton import actions
+from nsquark.nsqd.replica.automaton.automaton import Automaton
+from nsquark.nsqd.replica.automaton.group import MemberKey, Progress
+from nsquark.nsqd.replica.automaton.incarnation import StoredMember
+from nsquark.nsqd.replica.automaton.states import Directory, State
+from nsquark.nsqd.replica.etcd.group_keys import GroupKeys
 
 from .network import Connection, Message
 from .promises import Broken, Entry

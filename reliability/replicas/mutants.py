@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from nsquark.nsqd.replica.actions import Acquisition
-from nsquark.nsqd.replica.automaton import Automaton
-from nsquark.nsqd.replica.commit_rule import CommitRule
-from nsquark.nsqd.replica.following import Following
-from nsquark.nsqd.replica.group import GroupState
-from nsquark.nsqd.replica.incarnation import StoredMember, incarnation_at_start
-from nsquark.nsqd.replica.leading import Leading
+from nsquark.nsqd.replica.automaton.actions import Acquisition
+from nsquark.nsqd.replica.automaton.automaton import Automaton
+from nsquark.nsqd.replica.automaton.commit_rule import CommitRule
+from nsquark.nsqd.replica.automaton.following import Following
+from nsquark.nsqd.replica.automaton.group import GroupState
+from nsquark.nsqd.replica.automaton.incarnation import StoredMember, incarnation_at_start
+from nsquark.nsqd.replica.automaton.leading import Leading
 
 
 @dataclass(frozen=True, slots=True)

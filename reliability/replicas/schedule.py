@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from nsquark.nsqd.replica.states import Settings, State
+from nsquark.nsqd.replica.automaton.states import Settings, State
 
 from .machine import Machine
 from .mutants import CORRECT, Mutant

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from nsquark.nsqd.replica import actions
-from nsquark.nsqd.replica.group import GroupState
-from nsquark.nsqd.replica.states import Settings
-from nsquark.nsqd.replica.transactions import Answer, Transaction
+from nsquark.nsqd.replica.automaton import actions
+from nsquark.nsqd.replica.automaton.group import GroupState
+from nsquark.nsqd.replica.automaton.states import Settings
+from nsquark.nsqd.replica.etcd.transactions import Answer, Transaction
 
 from .etcd_model import EtcdModel, LeaseGone
 from .machine import Machine

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nsquark.http.client_connection import Reply
-from nsquark.nsqd.replica.etcd import EtcdClient, EtcdError
-from nsquark.nsqd.replica.group import BadGroup, GroupState, MemberKey, PrimaryKey
-from nsquark.nsqd.replica.group_keys import GroupKeys
+from nsquark.nsqd.replica.automaton.group import BadGroup, GroupState, MemberKey, PrimaryKey
+from nsquark.nsqd.replica.etcd.client import EtcdClient, EtcdError
+from nsquark.nsqd.replica.etcd.group_keys import GroupKeys
 from reliability.fuzz.memory import run_loop
 from reliability.fuzz.target import Target, require_same
 
@@ -131,7 +131,11 @@ TARGET = Target(
     name="etcd_answers",
     run=run,
     seeds=seeds,
-    modules=("nsquark.nsqd.replica.etcd", "nsquark.nsqd.replica.group", "nsquark.nsqd.replica.group_keys"),
+    modules=(
+        "nsquark.nsqd.replica.etcd.client",
+        "nsquark.nsqd.replica.automaton.group",
+        "nsquark.nsqd.replica.etcd.group_keys",
+    ),
     words=(
         b'"kvs":[',
         b'"succeeded":true',

@@ -9,10 +9,17 @@ import contextlib
 import json
 from pathlib import Path
 
-from nsquark.nsqd.replica import frames
-from nsquark.nsqd.replica.frames import BadFrame, Frame, FrameParser, Operation, pack_answer, pack_frame
-from nsquark.nsqd.replica.manifest import parse_manifest
-from nsquark.nsqd.replica.warm_copy import CopyDiffers, WarmCopy, sync
+from nsquark.nsqd.replica.changes import frames
+from nsquark.nsqd.replica.changes.frames import (
+    BadFrame,
+    Frame,
+    FrameParser,
+    Operation,
+    pack_answer,
+    pack_frame,
+)
+from nsquark.nsqd.replica.changes.manifest import parse_manifest
+from nsquark.nsqd.replica.copy.warm_copy import CopyDiffers, WarmCopy, sync
 from reliability.fuzz.target import Target, Wrong, bytewise, folder, pieces_of, require_same
 
 from .segments import _batches
@@ -145,9 +152,9 @@ TARGET = Target(
     run=run,
     seeds=seeds,
     modules=(
-        "nsquark.nsqd.replica.frames",
-        "nsquark.nsqd.replica.manifest",
-        "nsquark.nsqd.replica.warm_copy",
+        "nsquark.nsqd.replica.changes.frames",
+        "nsquark.nsqd.replica.changes.manifest",
+        "nsquark.nsqd.replica.copy.warm_copy",
     ),
     words=(
         pack_frame(3, 8, []),

@@ -28,7 +28,7 @@ from nsquark.nsqd.core.timers import Timers
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.core.turn import Turn
 from nsquark.nsqd.protocol.certificates import Certificates
-from nsquark.nsqd.replica.recorder import Recorder
+from nsquark.nsqd.replica.changes.recorder import Recorder
 from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
 from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
 from nsquark.nsqd.stats.memory import give_back_memory

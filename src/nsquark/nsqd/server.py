@@ -27,8 +27,8 @@ from nsquark.nsqd.storage.metadata import BadMetadata
 from .broker import Broker
 from .draining import drain
 from .options import Options, TlsRequired
-from .replica.access import ReplicaAccess
-from .replica.routes import ReplicaApi
+from .replica.changes.access import ReplicaAccess
+from .replica.changes.follower_routes import ReplicaApi
 
 if TYPE_CHECKING:
     from nsquark.nsqd.protocol.socket_poll import SocketPoll

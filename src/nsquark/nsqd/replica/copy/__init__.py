@@ -1,0 +1,1 @@
+"""A follower's directory: fetched, kept up with the stream, promoted."""

@@ -1,0 +1,1 @@
+"""What a replica group keeps in etcd, and the client that asks it."""

@@ -1,0 +1,89 @@
+"""The primary's recorder: changes become frames without gaps, whichever thread makes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from nsquark.nsqd.replica.changes.frames import Data, FrameParser, Operation
+from nsquark.nsqd.replica.changes.recorder import Recorder
+
+
+class Follower:
+    """Keeps the frames with changes that it is sent."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.unsent = 0
+        self.sequences: list[int] = []
+        self._parser = FrameParser()
+
+    def send(self, frame: list[Data]) -> None:
+        self.sequences += [each.sequence for each in self._parser.feed(b"".join(frame)) if each.operations]
+
+    def close(self) -> None:
+        pass
+
+    def look(self) -> None:
+        pass
+
+
+class InterruptedQueue(deque[Operation]):
+    """The event loop's thread flushes before each operation that another thread adds, and after it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def append(self, operation: Operation) -> None:
+        self._recorder.flush()
+        super().append(operation)
+        self._recorder.flush()
+
+
+@pytest.fixture
+async def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path, 1, asyncio.get_running_loop())
+
+
+async def test_a_flush_in_the_middle_of_a_change_leaves_no_gap(recorder: Recorder, tmp_path: Path) -> None:
+    follower = Follower()
+    flushed: list[int] = []
+    recorder.record_always(flushed.append, touched=True)
+    recorder.want()
+    recorder.followers.add(follower)
+    recorder._operations = InterruptedQueue(recorder)
+    try:
+        for number in range(3):
+            recorder.put(tmp_path / "topics" / "orders" / f"{number}.log", b"data")
+        recorder.flush()
+    finally:
+        recorder.close()
+    assert follower.sequences == [1, 2, 3]
+    assert recorder.sequence == flushed[-1] == 3
+
+
+async def test_a_file_is_to_be_synced_before_its_change_is_sent(recorder: Recorder, tmp_path: Path) -> None:
+    touched: list[set[str]] = []
+    recorder.record_always(lambda sequence: touched.append(set(recorder.touched or ())), touched=True)
+    recorder.want()
+    recorder._operations = InterruptedQueue(recorder)
+    try:
+        recorder.put(tmp_path / "topics" / "orders" / "0.log", b"data")
+    finally:
+        recorder.close()
+    assert touched[-1] == {"topics/orders/0.log"}
+
+
+async def test_changes_that_nobody_wants_are_counted(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.record_always(lambda sequence: None, touched=False)
+    try:
+        recorder.appended(tmp_path / "topics" / "orders" / "0.log", 0, b"data")
+        recorder.flush()
+        recorder.flush()
+        assert recorder.sequence == 1
+    finally:
+        recorder.close()
