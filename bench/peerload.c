@@ -5,6 +5,7 @@
  *   peerload redis      pub|sub [options]   a stream and a consumer group: XADD, XREADGROUP, XACK
  *   peerload beanstalkd pub|sub [options]   put, reserve, delete
  *   peerload nats       pub|sub [options]   a JetStream stream: publish with acknowledgement; a pull consumer that acks
+ *   peerload rabbitmq   pub|sub [options]   a queue over AMQP 0-9-1: publish with confirms; a consumer that acks
  *
  * Each connection has a thread. A publisher keeps --window messages unanswered, a consumer asks for --window
  * messages at a time and acknowledges every one. It prints one JSON line like nsqload's.
@@ -12,6 +13,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -47,6 +49,8 @@ typedef struct {
     int fd, id;
     char *in, *out;
     size_t in_off, in_len, in_cap, out_len, out_cap;
+    uint64_t confirmed, stored; /* rabbitmq: all messages up to this one are; how many were asked for */
+    char *alone;                /* rabbitmq: which messages behind those are confirmed, by their numbers' low bits */
 } Conn;
 
 static Conn *dial(int id) {
@@ -245,6 +249,182 @@ static int nats_take(Conn *c) {
     return count;
 }
 
+/* ---- RabbitMQ, AMQP 0-9-1 ----
+ *   0      1         3        7
+ *   | type | channel | length | payload, then 0xCE
+ *   type 1: a method, u16 class, u16 method, arguments; 2: the header of a body; 3: a piece of a body
+ */
+enum { METHOD = 1, HEADER = 2, BODY = 3 };
+#define METHOD_ID(class, method) ((uint32_t)(class) << 16 | (method))
+static uint32_t u32(const char *p) { uint32_t v; memcpy(&v, p, 4); return ntohl(v); }
+static void add8(Conn *c, int v) { char b = (char)v; add(c, &b, 1); }
+static void add16(Conn *c, int v) { uint16_t b = htons((uint16_t)v); add(c, &b, 2); }
+static void add32(Conn *c, uint32_t v) { v = htonl(v); add(c, &v, 4); }
+static void add64(Conn *c, uint64_t v) { add32(c, v >> 32); add32(c, (uint32_t)v); }
+static void add_name(Conn *c, const char *name) { add8(c, (int)strlen(name)); add(c, name, strlen(name)); }
+static void add_longstr(Conn *c, const char *p, size_t n) { add32(c, (uint32_t)n); add(c, p, n); }
+static size_t frame_begins(Conn *c, int type, int channel) {
+    add8(c, type);
+    add16(c, channel);
+    add32(c, 0);
+    return c->out_len;
+}
+static void frame_ends(Conn *c, size_t start) {
+    uint32_t n = htonl((uint32_t)(c->out_len - start));
+    memcpy(c->out + start - 4, &n, 4);
+    add8(c, 0xCE);
+}
+static size_t method_begins(Conn *c, int channel, int class, int method) {
+    size_t start = frame_begins(c, METHOD, channel);
+    add16(c, class);
+    add16(c, method);
+    return start;
+}
+/* the next frame's payload, valid until the next read */
+static char *frame(Conn *c, int *type, size_t *length) {
+    char *p = bytes(c, 7);
+    *type = p[0];
+    *length = u32(p + 3);
+    if (*length > 1 << 20) die("the server said", "a frame over 1 MiB");
+    p = bytes(c, *length + 1);
+    if ((unsigned char)p[*length] != 0xCE) die("the server said", "a frame without an end");
+    return p;
+}
+/* the arguments of the next method, which has to be this one */
+static char *method(Conn *c, uint32_t wanted) {
+    for (;;) {
+        int type;
+        size_t n;
+        char *p = frame(c, &type, &n);
+        if (type != METHOD) continue; /* a heartbeat */
+        if (u32(p) == wanted) return p + 4;
+        char said[300] = "";
+        snprintf(said, sizeof said, "method %u of class %u: %.*s", u32(p) & 0xffff, u32(p) >> 16,
+                 n > 7 ? (unsigned char)p[6] : 0, p + 7);
+        die("the server said", said);
+    }
+}
+static void rabbitmq_open(Conn *c) {
+    size_t start;
+    add(c, "AMQP\0\0\x09\x01", 8);
+    send_out(c);
+    method(c, METHOD_ID(10, 10));
+    start = method_begins(c, 0, 10, 11); /* start-ok: no properties, who we are */
+    add32(c, 0);
+    add_name(c, "PLAIN");
+    add_longstr(c, "\0guest\0guest", 12);
+    add_name(c, "en_US");
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(10, 30));
+    start = method_begins(c, 0, 10, 31); /* tune-ok: channels, bytes of a frame, no heartbeat */
+    add16(c, 1);
+    add32(c, 131072);
+    add16(c, 0);
+    frame_ends(c, start);
+    start = method_begins(c, 0, 10, 40); /* open */
+    add_name(c, "/");
+    add_name(c, "");
+    add8(c, 0);
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(10, 41));
+    start = method_begins(c, 1, 20, 10); /* a channel */
+    add_name(c, "");
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(20, 11));
+    start = method_begins(c, 1, 50, 10); /* a queue: durable, a classic one */
+    add16(c, 0);
+    add_name(c, "bench");
+    add8(c, 2);
+    add32(c, 0);
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(50, 11));
+}
+static void rabbitmq_connect(Conn *c) {
+    rabbitmq_open(c);
+    c->alone = calloc(1, 1 << 16);
+    size_t start = method_begins(c, 1, 85, 10); /* confirm.select */
+    add8(c, 0);
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(85, 11));
+}
+static void rabbitmq_subscribe(Conn *c) {
+    rabbitmq_open(c);
+    size_t start = method_begins(c, 1, 60, 10); /* qos */
+    add32(c, 0);
+    add16(c, opt.window);
+    add8(c, 0);
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(60, 11));
+    start = method_begins(c, 1, 60, 20); /* consume */
+    add16(c, 0);
+    add_name(c, "bench");
+    add_name(c, "");
+    add8(c, 0);
+    add32(c, 0);
+    frame_ends(c, start);
+    send_out(c);
+    method(c, METHOD_ID(60, 21));
+}
+static void rabbitmq_put(Conn *c) {
+    size_t start = method_begins(c, 1, 60, 40);
+    add16(c, 0);
+    add_name(c, "");
+    add_name(c, "bench");
+    add8(c, 0);
+    frame_ends(c, start);
+    start = frame_begins(c, HEADER, 1);
+    add16(c, 60);
+    add16(c, 0);
+    add64(c, (uint64_t)opt.size);
+    add16(c, 0x1000); /* one property: */
+    add8(c, 2);       /* delivery mode persistent */
+    frame_ends(c, start);
+    for (int off = 0; off < opt.size; off += 131064) {
+        start = frame_begins(c, BODY, 1);
+        add(c, body + off, opt.size - off < 131064 ? opt.size - off : 131064);
+        frame_ends(c, start);
+    }
+}
+static void rabbitmq_stored(Conn *c) {
+    c->stored++;
+    while (c->confirmed < c->stored) {
+        char *p = method(c, METHOD_ID(60, 80));
+        uint64_t tag = (uint64_t)u32(p) << 32 | u32(p + 4);
+        /* Acks come in any order, each for one message or for all up to one. */
+        if (p[8] & 1)
+            while (c->confirmed < tag) c->alone[++c->confirmed & 0xffff] = 0;
+        else c->alone[tag & 0xffff] = 1;
+        while (c->alone[(c->confirmed + 1) & 0xffff]) c->alone[++c->confirmed & 0xffff] = 0;
+    }
+}
+static int rabbitmq_take(Conn *c) {
+    struct pollfd waiting = {.fd = c->fd, .events = POLLIN};
+    int count = 0;
+    while (count < opt.window) {
+        if (c->in_off == c->in_len && poll(&waiting, 1, count ? 0 : 100) <= 0) break;
+        char *p = method(c, METHOD_ID(60, 60)); /* deliver: consumer's tag, delivery's tag, … */
+        int type;
+        size_t n, left;
+        p += 1 + (unsigned char)p[0];
+        size_t start = method_begins(c, 1, 60, 80);
+        add(c, p, 8);
+        add8(c, 0);
+        frame_ends(c, start);
+        p = frame(c, &type, &n);
+        if (type != HEADER) die("the server said", "a delivery without a header");
+        for (left = u32(p + 8); left > 0; left -= n) frame(c, &type, &n);
+        count++;
+    }
+    send_out(c);
+    return count;
+}
+
 typedef struct {
     const char *name;
     void (*connect)(Conn *), (*put)(Conn *), (*stored)(Conn *), (*subscribe)(Conn *);
@@ -255,6 +435,7 @@ static const Peer peers[] = {
     {"redis", nothing, redis_put, redis_stored, redis_subscribe, redis_take},
     {"beanstalkd", nothing, beanstalkd_put, beanstalkd_stored, nothing, beanstalkd_take},
     {"nats", nats_connect, nats_put, nats_stored, nats_subscribe, nats_take},
+    {"rabbitmq", rabbitmq_connect, rabbitmq_put, rabbitmq_stored, rabbitmq_subscribe, rabbitmq_take},
 };
 static const Peer *peer;
 
@@ -281,7 +462,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; argc > 2 && i < sizeof peers / sizeof *peers; i++)
         if (!strcmp(argv[1], peers[i].name)) peer = &peers[i];
     if (!peer || (strcmp(argv[2], "pub") && strcmp(argv[2], "sub"))) {
-        fprintf(stderr, "usage: peerload redis|beanstalkd|nats pub|sub --port N [--conns N] [--size BYTES]\n"
+        fprintf(stderr, "usage: peerload redis|beanstalkd|nats|rabbitmq pub|sub --port N [--conns N] [--size BYTES]\n"
                         "  [--window N] [--seconds S] [--count N]\n");
         return 2;
     }
@@ -296,7 +477,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(k, "--count")) opt.count = atol(v);
         else { fprintf(stderr, "peerload: no option %s\n", k); return 2; }
     }
-    if (opt.port <= 0 || opt.port > 65535 || opt.conns < 1 || opt.size < 1 || opt.window < 1) {
+    if (opt.port <= 0 || opt.port > 65535 || opt.conns < 1 || opt.size < 1 || opt.window < 1 || opt.window > 60000) {
         fprintf(stderr, "peerload: a number is out of range\n");
         return 2;
     }

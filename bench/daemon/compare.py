@@ -2,7 +2,7 @@
 
     python bench/daemon/compare.py                          figures of ours alone
     python bench/daemon/compare.py --against PATH_TO_NSQD   with the other's figures and the ratios
-    python bench/daemon/compare.py --peers                  Redis, NATS, beanstalkd, if installed
+    python bench/daemon/compare.py --peers                  Redis, NATS, beanstalkd, RabbitMQ, if installed
     python bench/daemon/compare.py --against OLD --same-flags   an earlier nsquark: with its files, like ours
 
 The two take turns within each round, each time as a fresh process with empty data. The figure of a

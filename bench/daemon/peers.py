@@ -1,4 +1,4 @@
-"""Other queues beside nsqd, each in its usual durable setting: Redis Streams, NATS JetStream, beanstalkd.
+"""Other queues beside nsqd, each in its usual durable setting: Redis Streams, NATS JetStream, beanstalkd, RabbitMQ.
 
 They take part where their programs are installed and the workload has an equal there: publishing with
 200 messages unanswered (nsqd: MPUB of 200), draining that backlog with an acknowledgement for each, and
@@ -22,6 +22,7 @@ from servers import Server
 SOURCE = Path(__file__).resolve().parent.parent / "peerload.c"
 PEERLOAD = SOURCE.parent / "build" / "peerload"
 LONGEST_BACKLOG = 3.0
+RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 # Workloads, by their first measure, that have an equal with every peer.
 EQUALS = ("mpub", "pipelined", "one-by-one-1", "one-by-one")
@@ -29,7 +30,7 @@ EQUALS = ("mpub", "pipelined", "one-by-one-1", "one-by-one")
 
 @dataclass(slots=True, frozen=True)
 class Peer:
-    """`argv` has {port} and {data} in it; `setting` says in words how durable that is."""
+    """`argv` has {port}, {second} (another port) and {data} in it; `setting` says how durable that is."""
 
     name: str
     argv: tuple[str, ...]
@@ -55,11 +56,30 @@ PEERS = [
         ("beanstalkd", "-l", "127.0.0.1", "-p", "{port}", "-b", "{data}"),
         "beanstalkd: a write-ahead log, fsync at most every 50 ms as by default; reserve and delete",
     ),
+    Peer(
+        "rabbitmq",
+        (
+            *("env", "RUNNING_UNDER_SYSTEMD=1", "HOME={data}", "RABBITMQ_NODENAME=b{port}@localhost"),
+            *(
+                "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+                "RABBITMQ_NODE_PORT={port}",
+                "RABBITMQ_DIST_PORT={second}",
+            ),
+            *(
+                "RABBITMQ_MNESIA_BASE={data}",
+                "RABBITMQ_ENABLED_PLUGINS_FILE={data}/plugins",
+                "RABBITMQ_LOGS=-",
+            ),
+            *("RABBITMQ_PID_FILE={data}/pid", RABBITMQ),
+        ),
+        "RabbitMQ: a durable classic queue, persistent messages, confirms; prefetch 200, an ack each",
+    ),
 ]
 
 
 def installed() -> list[Peer]:
-    return [peer for peer in PEERS if shutil.which(peer.argv[0])]
+    """A program in /usr/sbin changes the user before it runs RabbitMQ; the one it runs is taken."""
+    return [peer for peer in PEERS if shutil.which(peer.argv[-1 if peer.argv[0] == "env" else 0])]
 
 
 @contextmanager
@@ -68,8 +88,8 @@ def running(peer: Peer, data_parent: Path | None) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix=f"{peer.name}-bench-", dir=data_parent) as folder:
         data = Path(folder, "data")
         data.mkdir()
-        (port,) = servers.free_ports(1)
-        argv = [word.format(port=port, data=data) for word in peer.argv]
+        port, second = servers.free_ports(2)
+        argv = [word.format(port=port, second=second, data=data) for word in peer.argv]
         with servers.running(argv, port, 0, Path(folder, "log")) as server:
             yield server
 
