@@ -1,4 +1,4 @@
-"""Other queues beside nsqd, each in its usual durable setting: Redis Streams, NATS JetStream, beanstalkd, RabbitMQ.
+"""Other queues beside nsqd, each in its usual durable setting: Redis, NATS, beanstalkd, RabbitMQ.
 
 They take part where their programs are installed and the workload has an equal there: publishing with
 200 messages unanswered (nsqd: MPUB of 200), draining that backlog with an acknowledgement for each, and
