@@ -42,8 +42,8 @@ from nsquark.nsqd.storage.syncer import Syncer
 from .options import Options
 
 if TYPE_CHECKING:
-    from nsquark.nsqd.protocol.auth_servers import AuthServers
-    from nsquark.nsqd.protocol.client_auth import ClientAuth
+    from nsquark.nsqd.protocol.auth.auth_servers import AuthServers
+    from nsquark.nsqd.protocol.auth.client_auth import ClientAuth
     from nsquark.nsqd.protocol.connection import Connection
     from nsquark.nsqd.protocol.socket_poll import SocketPoll
 
@@ -72,7 +72,7 @@ class Broker:
         self.handshakes = handshakes or Handshakes()
         self.auth_servers: AuthServers | None = None
         if options.auth_http_address:
-            from nsquark.nsqd.protocol.auth_servers import AuthServers
+            from nsquark.nsqd.protocol.auth.auth_servers import AuthServers
 
             self.auth_servers = AuthServers(options, self.certificates)
         self.start_time = time.time()
@@ -254,7 +254,7 @@ class Broker:
         """The authorization of a new connection; None where no auth server is configured."""
         if self.auth_servers is None:
             return None
-        from nsquark.nsqd.protocol.client_auth import ClientAuth
+        from nsquark.nsqd.protocol.auth.client_auth import ClientAuth
 
         return ClientAuth(self.auth_servers, expire)
 

@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from nsquark.errors import NsquarkError
-from nsquark.nsqadmin.upstream import (
+
+from ..upstream import (
     BegunRequest,
     Daemon,
     Failure,
@@ -25,8 +26,7 @@ from nsquark.nsqadmin.upstream import (
     nsqd,
     nsqlookupd,
 )
-from nsquark.nsqadmin.upstream.client import NSQD, NSQLOOKUPD, parse_answer, with_query
-
+from ..upstream.client import NSQD, NSQLOOKUPD, parse_answer, with_query
 from .document import Document, as_document, documents, integer, text, texts
 from .nodes import Node, NodeTopic, merge_sightings, parse_info, parse_producer
 from .overview import Overview, OverviewBuilder
@@ -351,7 +351,7 @@ class Cluster:
         found.
         """
         nodes = await self._reachable_nodes()
-        # An nsqd that is configured and does not say who it is goes by its address.
+        # An nsqd that is configured and does not tell its name goes by its address.
         silent = [failure for failure in nodes.failures if failure.kind == NSQD]
         unknown = [parse_info({}, failure.address) for failure in silent]
         builder = OverviewBuilder([*nodes.value, *unknown], with_clients=clients)

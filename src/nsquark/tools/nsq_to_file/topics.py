@@ -15,8 +15,8 @@ from functools import partial
 from nsquark.client import Config, Event
 from nsquark.client.events import Connected, ConnectionRefused
 from nsquark.errors import NsquarkError, ProtocolError
-from nsquark.http.client import ask
-from nsquark.http.client_protocol import nsq_headers, parse_json
+from nsquark.http.client.protocol import nsq_headers, parse_json
+from nsquark.http.client.single_request import ask
 from nsquark.names import is_valid_name
 
 from ..command.running import ToolError

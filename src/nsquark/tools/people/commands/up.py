@@ -22,10 +22,9 @@ from nsquark.nsqd.server import Server as Nsqd
 from nsquark.nsqd.storage.data_path import lock_data_path
 from nsquark.nsqlookupd import options as nsqlookupd_options
 from nsquark.nsqlookupd.server import Server as Nsqlookupd
-
-from ..failures import Failure, say
-from ..options import Command
-from ..output import print_json
+from nsquark.tools.people.failures import Failure, say
+from nsquark.tools.people.flags.options import Command
+from nsquark.tools.people.output import print_json
 
 logger = logging.getLogger("nsquark.up")
 
