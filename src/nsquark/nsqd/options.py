@@ -238,7 +238,7 @@ class Options:
     replica_etcd: list[str] = flag(
         STRINGS,
         list,
-        "<addr>:<port> or URL of etcd, which decides who leads the group (may be given multiple times)",
+        "<addr>:<port> or URL of etcd, deciding which member leads the group (may be given multiple times)",
     )
     replica_etcd_user: str = flag(STRING, "", "name of the user that etcd demands")
     replica_etcd_password_file: str = flag(STRING, "", "path to a file with the password of that user")
@@ -267,13 +267,13 @@ class Options:
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
     channel_hold_timeout: float = flag(
-        DURATION, 0.0, "duration for which the log is kept for a channel that nobody reads (0: for ever)"
+        DURATION, 0.0, "duration for which the log is kept for a channel that is not read (0: for ever)"
     )
     staged_max_bytes: int = flag(
         INT, 10 << 30, "what may be staged at a time and not yet published, in bytes (0: no limit)"
     )
     staged_timeout: float = flag(
-        DURATION, 6 * 3600.0, "duration after which a staged batch that nobody touches is dropped"
+        DURATION, 6 * 3600.0, "duration after which a staged batch that is not touched is dropped"
     )
     staged_app_timeout: float = flag(
         DURATION, 30 * 86400.0, "duration for which the last batch of a silent application is remembered"
