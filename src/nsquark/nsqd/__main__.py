@@ -22,7 +22,8 @@ try:
     from nsquark.nsqd.replica.member.member_file import refuse_members_directory
     from nsquark.nsqd.storage.data_path import lock_data_path
 
-    from .options import Options, parse, validate
+    from .options import Options, parse
+    from .options_check import validate
     from .server import Server
 except (ImportError, TypeError, ValueError) as error:
     # One of another version, say: what it includes does not fit, and it raises any of these.

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nsquark.gotext import compile_pattern
+
 if TYPE_CHECKING:
     from .auth_servers import Credentials
 
@@ -134,12 +136,7 @@ def _strings(document: dict[str, Any], name: str) -> list[str]:
 
 
 def _compile(pattern: str) -> Any:
-    """RE2, as in NSQ: it takes linear time, whatever an answer contains."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
+        return compile_pattern(pattern)
+    except ValueError as error:
         raise ValueError(f"unable to compile {pattern!r}: {error}") from None
