@@ -257,3 +257,10 @@ def test_an_os_error_is_told_in_gos_spelling() -> None:
         == "no such file or directory"
     )
     assert gotext.format_os_error(OSError("odd")) == "odd"
+
+
+def test_a_pattern_is_gos_and_takes_linear_time() -> None:
+    assert gotext.compile_pattern(r"^orders\.\d+$").search("orders.17")
+    assert not gotext.compile_pattern(f"^({'a*' * 20})+$").search("a" * 5000 + "b")  # for ever with Python's
+    with pytest.raises(ValueError, match="invalid perl operator"):
+        gotext.compile_pattern("(?=x)")

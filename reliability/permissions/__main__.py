@@ -10,7 +10,9 @@ from .page import markdown, tried
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m reliability.permissions", description="Who may do what.")
+    parser = argparse.ArgumentParser(
+        prog="python -m reliability.permissions", description="What each client may do."
+    )
     parser.add_argument("--markdown", action="store_true", help="as docs/reference/permissions.md")
     arguments = parser.parse_args()
     result = asyncio.run(tried())

@@ -10,7 +10,7 @@ from .table import Table
 from .world import World, running
 
 HEAD = """\
-# Who may do what
+# Permissions
 
 Every command and every route of all daemons, tried as clients with and without certificate, secret and
 permission. `python -m reliability.permissions --markdown` has written this page, and a test compares it with

@@ -56,10 +56,10 @@ Syncer.request = request
 """,
     # nsqd.dat is written in place.
     "write-in-place": """
-import nsquark.nsqd.storage.node as node, nsquark.nsqd.broker as broker
+import nsquark.nsqd.storage.node as node, nsquark.nsqd.storage.metadata_saving as saving
 def write(path, data):
     path.write_bytes(data)
-node.write_atomically = broker.write_atomically = write
+node.write_atomically = saving.write_atomically = write
 """,
 }
 

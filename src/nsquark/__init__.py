@@ -4,12 +4,12 @@
 for them. Errors are in `nsquark.errors`, events in `nsquark.client.events`.
 """
 
-from nsquark.version import VERSION as __version__
+from .version import VERSION as __version__
 
 TYPE_CHECKING = False  # as type checkers know it, without loading `typing`
 if TYPE_CHECKING:
-    from nsquark import sync
-    from nsquark.client import (
+    from . import sync
+    from .client import (
         Config,
         Consumer,
         Discard,

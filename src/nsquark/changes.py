@@ -1,7 +1,7 @@
 """What this process changes in its data directory, told to those that keep a copy of it.
 
 The code that changes a file tells so after the system call has succeeded, and from the same thread. While
-nobody listens, `listeners` is empty, and that is the only thing that is looked at.
+there is no listener, `listeners` is empty, and that is the only thing that is looked at.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from nsquark.client import Config, Consumer, NsqdHttp, NsqlookupdHttp
 from nsquark.errors import UsageError
-from nsquark.http.client_protocol import BadStatus
+from nsquark.http.client.protocol import BadStatus
 from tests.daemon import Nsqd, until
 
 pytestmark = pytest.mark.usefixtures("tidy")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsquark.http.client import request
+from nsquark.http.client.single_request import request
 from nsquark.nsqadmin import options as nsqadmin_options
 from nsquark.nsqadmin.server import Server
 from tests.daemon import PATIENCE, Nsqd, Nsqlookupd, until

@@ -9,7 +9,7 @@ from typing import Any, cast
 from unittest import mock
 
 from nsquark import kernel
-from nsquark.http.blocking_client import Access
+from nsquark.http.client.blocking import Access
 from nsquark.kernel.pure import HEADER, MAGIC, BatchWriter
 from nsquark.spark.columns import SCHEMA
 from nsquark.spark.errors import BadResponse, Unreachable

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nsquark.http.client_connection import Reply
+from nsquark.http.client.connection import Reply
 from nsquark.nsqd.replica.automaton.group import BadGroup, GroupState, MemberKey, PrimaryKey
 from nsquark.nsqd.replica.etcd.client import EtcdClient, EtcdError
 from nsquark.nsqd.replica.etcd.group_keys import GroupKeys

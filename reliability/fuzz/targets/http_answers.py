@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from nsquark.errors import ConnectionLost
-from nsquark.http.client_connection import ClientConnection
-from nsquark.http.client_protocol import BadStatus, NotJson, ResponseParser, https_url, parse_json
+from nsquark.http.client.connection import ClientConnection
+from nsquark.http.client.protocol import BadStatus, NotJson, ResponseParser, https_url, parse_json
 from reliability.fuzz.memory import MemoryTransport, run_loop
 from reliability.fuzz.target import Target, bytewise, pieces_of, require_same
 
@@ -95,7 +95,7 @@ TARGET = Target(
     name="http_answers",
     run=run,
     seeds=seeds,
-    modules=("nsquark.http.client_protocol", "nsquark.http.client_connection"),
+    modules=("nsquark.http.client.protocol", "nsquark.http.client.connection"),
     words=(
         b"HTTP/1.1 200 OK\r\n",
         b"Content-Length: 3\r\n",

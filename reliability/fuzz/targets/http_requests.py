@@ -6,7 +6,7 @@ A reader that has seen the heads before must understand the same as one that has
 from __future__ import annotations
 
 from nsquark.http import Limits, Router, v1_empty
-from nsquark.http.reader import CHUNK_OVERHEAD, RequestReader
+from nsquark.http.server.reader import CHUNK_OVERHEAD, RequestReader
 from reliability.fuzz.target import Target, Wrong, bytewise, pieces_of, require_same
 
 LIMITS = Limits(max_head=500, max_headers=10)
@@ -114,10 +114,10 @@ TARGET = Target(
     run=run,
     seeds=seeds,
     modules=(
-        "nsquark.http.reader",
-        "nsquark.http.head",
+        "nsquark.http.server.reader",
+        "nsquark.http.server.head",
         "nsquark.http.query",
-        "nsquark.http.router",
+        "nsquark.http.server.router",
     ),
     words=(
         b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n",

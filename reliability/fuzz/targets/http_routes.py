@@ -97,7 +97,7 @@ TARGET = Target(
         "nsquark.nsqd.http.routes",
         "nsquark.nsqd.http.arguments",
         "nsquark.nsqd.http.staged",
-        "nsquark.http.connection",
+        "nsquark.http.server.connection",
     ),
     words=(
         *_words(),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from nsquark.cli.flags import StartError
 from nsquark.gotext import format_duration, parse_bool, parse_duration, parse_float, parse_int, quote
-from nsquark.nsqd.options import FLAGS, parse, validate
+from nsquark.nsqd.options import FLAGS, parse
+from nsquark.nsqd.options_check import validate
 from reliability.fuzz.target import Target, Wrong, folder, require_same
 
 

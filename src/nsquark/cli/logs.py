@@ -1,6 +1,6 @@
-"""Logging of the daemons: NSQ's lines on stderr, and a broker that never waits for whoever reads them.
+"""Logging of the daemons: NSQ's lines on stderr, and a broker that never waits for their reader.
 
-A line goes into a bounded queue and a thread of its own writes it. When nobody drains stderr (a pipe whose
+A line goes into a bounded queue and a thread of its own writes it. When stderr is not drained (a pipe whose
 reader stopped) the queue fills up and further lines are dropped; later a line says how many.
 When stderr is closed or its reader is gone, logging falls silent and the daemon goes on.
 
@@ -138,7 +138,7 @@ class LineHandler(logging.Handler):
             self._dropped += lines
 
     def _take_dropped(self) -> int:
-        """How many were dropped since somebody last asked, who then has to tell."""
+        """How many were dropped since the last call. The caller has to tell of them."""
         if not self._dropped:
             return 0
         with self._dropped_lock:
@@ -182,7 +182,7 @@ class LineHandler(logging.Handler):
         while rest and not self._broken:
             try:
                 rest = rest[os.write(self._fd, rest) :]
-            except BlockingIOError:  # somebody who shares stderr made it non-blocking
+            except BlockingIOError:  # another process that shares stderr made it non-blocking
                 poll = select.poll()
                 poll.register(self._fd, select.POLLOUT)
                 poll.poll()
@@ -197,8 +197,8 @@ class LineHandler(logging.Handler):
     def drain(self, timeout: float) -> bool:
         """Wait until the queue is written; False if that takes longer than `timeout` seconds.
 
-        Whoever was waited for in vain is given only a moment next time: several parts of a program may flush
-        on its way out.
+        A reader that was waited for in vain is given only a moment next time: several parts of a program may
+        flush on its way out.
         """
         if self._thread is None or self._broken or self._ended:
             return True

@@ -13,7 +13,7 @@ import time
 
 
 def notify(*lines: str) -> None:
-    """Send assignments such as `READY=1`. Nobody waits for systemd, and a failure is no matter."""
+    """Send assignments such as `READY=1`. It never waits, and a failure changes nothing."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

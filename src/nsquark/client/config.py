@@ -92,7 +92,7 @@ class Config:
     - `low_rdy_idle_timeout`: with fewer places than nsqds, an nsqd without messages loses its place after
       this many seconds.
     - `low_rdy_timeout`: and an nsqd with messages after this many.
-    - `rdy_redistribute_interval`: seconds between two looks at who has the places.
+    - `rdy_redistribute_interval`: seconds between two looks at which connections have RDY.
 
     Discovery:
 

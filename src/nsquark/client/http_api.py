@@ -15,8 +15,8 @@ from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from nsquark.errors import UsageError
-from nsquark.http.client import ask
-from nsquark.http.client_protocol import ClientResponse, nsq_headers, parse_json, parse_url
+from nsquark.http.client.protocol import ClientResponse, nsq_headers, parse_json, parse_url
+from nsquark.http.client.single_request import ask
 from nsquark.wire.commands import pack_size
 
 Place = Literal["earliest", "latest"] | int | datetime
@@ -239,7 +239,7 @@ class NsqdHttp(_DaemonHttp):
     # ---- replicas
 
     async def replica(self) -> dict[str, Any]:
-        """What the node's replica group is, who leads it, and how far each member is (`GET /replica`)."""
+        """The node's replica group: its primary, and how far each member is (`GET /replica`)."""
         document: dict[str, Any] = await self._json("/replica")
         return document
 

@@ -85,8 +85,8 @@ class CpuSampler:
     def _look(self, count: bool = True) -> None:
         own = threading.get_ident()
         names = thread_names()
-        # Nobody can end meanwhile: that takes the interpreter's lock, which is ours until we call something
-        # that gives it away, and none of these does.
+        # No thread can end meanwhile: that takes the interpreter's lock, which is ours until we call
+        # something that gives it away, and none of these does.
         for ident, frame in sys._current_frames().items():
             if ident not in (own, self._main):
                 used = _cpu_time(ident)

@@ -1,4 +1,4 @@
-"""What everybody is doing: the stacks of all tasks and threads, as text."""
+"""The stacks of all tasks and threads, as text."""
 
 from __future__ import annotations
 

@@ -3,12 +3,8 @@
 `HttpServer` and `Limits` are loaded when they are first asked for: clients need neither them nor `httptools`.
 """
 
-from nsquark.kernel import choose_sources
-
-choose_sources(__path__)
-
-from .body import BodyWriter
-from .message import (
+from .server.body import BodyWriter
+from .server.message import (
     JSON_TYPE,
     TEXT_TYPE,
     HttpError,
@@ -25,12 +21,12 @@ from .message import (
     v1_stream,
     v1_text,
 )
-from .router import Answer, Handler, OneAnswer, Route, Router
-from .slices import joined, slices
+from .server.router import Answer, Handler, OneAnswer, Route, Router
+from .server.slices import joined, slices
 
 TYPE_CHECKING = False  # as type checkers know it, without loading `typing`
 if TYPE_CHECKING:
-    from .server import HttpServer, Limits
+    from .server.server import HttpServer, Limits
 
 __all__ = [
     "JSON_TYPE",
@@ -64,6 +60,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in ("HttpServer", "Limits"):
         raise AttributeError(f"module 'nsquark.http' has no attribute {name!r}")
-    from . import server
+    from .server import server
 
     return getattr(server, name)

@@ -22,10 +22,10 @@ CYTHON_MODULES = (
 
 # Plain Python, with the C types in a .pxd beside the .py. The same .py runs where it is not compiled.
 PYTHON_MODULES = (
-    "nsquark.http.message",
-    "nsquark.http.router",
-    "nsquark.http.reader",
-    "nsquark.http.connection",
+    "nsquark.http.server.message",
+    "nsquark.http.server.router",
+    "nsquark.http.server.reader",
+    "nsquark.http.server.connection",
     "nsquark.log.segment",
     "nsquark.log.tail",
     "nsquark.log.files",

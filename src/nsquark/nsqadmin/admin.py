@@ -1,14 +1,13 @@
-"""What every route of nsqadmin shares: the options, the cluster, who may change it, and whom to tell."""
+"""What every route of nsqadmin shares: the options, the cluster, its admins, the notifications."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 
-from nsquark.nsqadmin.cluster import Actions, Cluster, Inspection
-from nsquark.nsqadmin.upstream import Upstream
-
+from .cluster import Actions, Cluster, Inspection
 from .notifications import Notifications
 from .options import Options, allowed_network, secret, tls_context
+from .upstream import Upstream
 
 
 class Admin:
@@ -34,7 +33,7 @@ class Admin:
         self.prefix = options.base_path.rstrip("/")
 
     def is_admin(self, request: Request) -> bool:
-        """Whether the user that the ACL header names may change things; everybody, if no admin is named."""
+        """Whether the user that the ACL header names may change things; all may if no admin is named."""
         admins = self.options.admin_user
         return not admins or request.headers.get(self.options.acl_http_header) in admins
 

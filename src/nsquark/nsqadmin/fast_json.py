@@ -1,6 +1,6 @@
 """JSON by orjson, which is several times as fast as Python's own; and by Python's own where orjson refuses.
 
-A cluster of a hundred nsqds answers with tens of megabytes of JSON, every few seconds while somebody looks.
+A cluster of a hundred nsqds answers with tens of megabytes of JSON, every few seconds while a page is open.
 Without orjson everything works, and takes longer.
 """
 

@@ -17,8 +17,8 @@ import time
 from starlette.requests import Request
 
 from nsquark.errors import NsquarkError
-from nsquark.http.client import request as send
-from nsquark.http.client_protocol import without_query
+from nsquark.http.client.protocol import without_query
+from nsquark.http.client.single_request import request as send
 from nsquark.net.addresses import join_address
 
 logger = logging.getLogger(__name__)

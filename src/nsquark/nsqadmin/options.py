@@ -24,7 +24,8 @@ from nsquark.cli.flags import (
     flag,
 )
 from nsquark.gotext import format_os_error
-from nsquark.nsqadmin.upstream import endpoint
+
+from .upstream import endpoint
 
 # What `/config` does not tell.
 SECRET_KEYS = frozenset({"http_client_secret"})

@@ -20,7 +20,7 @@ from .application import Application
 from .connection import BoundedConnection, Unsent
 from .options import Options
 from .pages import Pages
-from .pages.graphite import Graphite, graphite_of
+from .pages.parts.graphite import Graphite, graphite_of
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,12 @@ from nsquark.kernel import COMPILED, KERNEL, NOT_COMPILED, keep_freed_memory
 try:
     from nsquark.nsqd.importing.starting import print_report, take_over
     from nsquark.nsqd.protocol.certificates import Certificates
+    from nsquark.nsqd.replica.copy.promotion import promote
+    from nsquark.nsqd.replica.member.member_file import refuse_members_directory
     from nsquark.nsqd.storage.data_path import lock_data_path
 
-    from .options import Options, parse, validate
-    from .replica.copy.promotion import promote
-    from .replica.member.member_file import refuse_members_directory
+    from .options import Options, parse
+    from .options_check import validate
     from .server import Server
 except (ImportError, TypeError, ValueError) as error:
     # One of another version, say: what it includes does not fit, and it raises any of these.
@@ -64,7 +65,7 @@ async def _serve(options: Options, certificates: Certificates) -> bool:
         return await _be_member(options, certificates, signals)
     refuse_members_directory(Path(options.data_path or "."))
     if options.replica_of:
-        from .replica.copy.follower_server import follow
+        from nsquark.nsqd.replica.copy.follower_server import follow
 
         notify.ready()
         if not await follow(options, signals.first):
@@ -89,7 +90,7 @@ async def _serve(options: Options, certificates: Certificates) -> bool:
 
 async def _be_member(options: Options, certificates: Certificates, signals: process.StopSignals) -> bool:
     """Be a member of a replica group until a signal comes; returns whether everything could be stored."""
-    from .replica.member.member import Member
+    from nsquark.nsqd.replica.member.member import Member
 
     server = Server(options, certificates)
     member = Member(options, server)

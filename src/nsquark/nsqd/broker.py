@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark import changes
-from nsquark.durable import sync_path
 from nsquark.log import OPEN_FILES, WRITTEN_FILES, Record, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.tls_handshake import Handshakes
@@ -30,20 +29,21 @@ from nsquark.nsqd.core.turn import Turn
 from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.replica.changes.recorder import Recorder
 from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
-from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
+from nsquark.nsqd.stats.health import WRITE, Health, Thing
 from nsquark.nsqd.stats.memory import give_back_memory
 from nsquark.nsqd.stats.pipeline_reports import PipelineReports
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
 from nsquark.nsqd.storage.inspection import DELETED, DataRefused, deleted_end, deleted_name, inspect_data
-from nsquark.nsqd.storage.node import TOPICS, Node, write_atomically
+from nsquark.nsqd.storage.metadata_saving import MetadataSaving
+from nsquark.nsqd.storage.node import TOPICS, Node
 from nsquark.nsqd.storage.syncer import Syncer
 
 from .options import Options
 
 if TYPE_CHECKING:
-    from nsquark.nsqd.protocol.auth_servers import AuthServers
-    from nsquark.nsqd.protocol.client_auth import ClientAuth
+    from nsquark.nsqd.protocol.auth.auth_servers import AuthServers
+    from nsquark.nsqd.protocol.auth.client_auth import ClientAuth
     from nsquark.nsqd.protocol.connection import Connection
     from nsquark.nsqd.protocol.socket_poll import SocketPoll
 
@@ -51,10 +51,6 @@ logger = logging.getLogger(__name__)
 
 TRIM_INTERVAL = 1.0
 WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
-SAVE_AGAIN = 1.0  # after metadata could not be written
-# The file of very many topics takes long to lay out, and every topic that comes asks for another one. That
-# gets a twentieth of the time, unless a request waits for it.
-SAVE_REST = 20
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
 
 
@@ -72,7 +68,7 @@ class Broker:
         self.handshakes = handshakes or Handshakes()
         self.auth_servers: AuthServers | None = None
         if options.auth_http_address:
-            from nsquark.nsqd.protocol.auth_servers import AuthServers
+            from nsquark.nsqd.protocol.auth.auth_servers import AuthServers
 
             self.auth_servers = AuthServers(options, self.certificates)
         self.start_time = time.time()
@@ -96,16 +92,13 @@ class Broker:
         self.loop = loop
         self._path = Path(options.data_path or ".")
         self._periodic: list[asyncio.TimerHandle] = []
-        self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
-        self._saving: asyncio.Task[OSError | None] | None = None
-        self._save_rests = False  # changes are made, and the next save waits for its time
-        self._deleted: list[Path] = []
         self._freed = 0  # bytes of memory that idle topics have let go and the system has not got back
         found = inspect_data(self._path)  # before anything is written
         self._metadata, self._inspected = found
         self.node = Node(self._path, options.node_id)
         for record in self.node.damage:
             self.unhealthy(str(record), ("/node", record.path.name))
+        self.saving = MetadataSaving(self, self._path)
         self.data_path = self._path
         self.recorder = Recorder(self._path, self.node.term, loop)
         self.gate: CommitGate | None = None
@@ -146,7 +139,7 @@ class Broker:
                 if told.idle_since is not None:
                     idle = max(0, now - told.idle_since * 1_000_000_000)
                     channel.readership.restore(idle, topic.monotonic())
-        self._write_metadata()
+        self.saving.write()
         self.staging.load()
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
@@ -234,7 +227,7 @@ class Broker:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(old, gone)
                 changes.tell_renamed(old, gone)
-            self._deleted.append(gone)
+            self.saving.deleted.append(gone)
             self.node.raise_floor(end)
         del self.topics[name]
         logger.info("TOPIC(%s): deleting", name)
@@ -254,7 +247,7 @@ class Broker:
         """The authorization of a new connection; None where no auth server is configured."""
         if self.auth_servers is None:
             return None
-        from nsquark.nsqd.protocol.client_auth import ClientAuth
+        from nsquark.nsqd.protocol.auth.client_auth import ClientAuth
 
         return ClientAuth(self.auth_servers, expire)
 
@@ -262,61 +255,12 @@ class Broker:
 
     def changed(self, ephemeral: bool) -> None:
         """Topics or channels have come or gone: the file will be written, soon and once for many changes."""
-        if ephemeral or self.stopping:
-            return
-        self._change += 1
-        if self._saving is None and not self._save_rests:
-            self._saving = self.loop.create_task(self._save())
+        if not ephemeral:
+            self.saving.changed()
 
     async def save_metadata(self) -> None:
         """Return when everything up to now is in the file and on disk. Raises OSError."""
-        self._change += 1
-        wanted = self._change
-        while self._saved < wanted:
-            if self._saving is None:
-                self._saving = self.loop.create_task(self._save())
-            error = await asyncio.shield(self._saving)
-            if error is not None and self._saved < wanted:
-                raise error
-
-    async def _save(self) -> OSError | None:
-        """Save the changes up to now; returns what came between. What is not saved is saved later."""
-        begin = time.monotonic()
-        change = self._change
-        deleted, self._deleted = self._deleted, []
-        try:
-            data = metadata.pack(self.topics.values())
-            rest = SAVE_REST * (time.monotonic() - begin)
-
-            def write() -> None:
-                if deleted:
-                    self.node.save()
-                    sync_path(self._path / TOPICS)
-                write_atomically(self._path / metadata.FILE_NAME, data)
-
-            await self.syncer.run(write)
-        except OSError as error:
-            if self.problems.get(METADATA) != str(error):
-                logger.error("failed to persist metadata - %s", error)
-            self.unhealthy(str(error), METADATA)
-            self._deleted = deleted + self._deleted
-            if not self.stopping:
-                self.loop.call_later(SAVE_AGAIN, self._save_again)
-            return error
-        finally:
-            self._saving = None
-        self.healthy(METADATA)
-        self.syncer.delete(deleted)
-        self._saved = change
-        if self._saved < self._change and not self.stopping:
-            self._save_rests = True
-            self.loop.call_later(rest, self._save_again)
-        return None
-
-    def _save_again(self) -> None:
-        self._save_rests = False
-        if self._saving is None and self._saved < self._change and not self.stopping:
-            self._saving = self.loop.create_task(self._save())
+        await self.saving.save()
 
     # ---- health
 
@@ -371,8 +315,7 @@ class Broker:
         """Let the metadata be written no more but by `close`."""
         self.stopping = True
         await self.staging.stop()
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
+        await self.saving.finish()
         await asyncio.sleep(0)  # connections that were closed just now hear of it
 
     def close(self) -> bool:
@@ -393,16 +336,13 @@ class Broker:
         stored = True
         for topic in topics:
             stored &= self._stored(f"topic {topic.name}", topic.close)
-        stored &= self._stored(metadata.FILE_NAME, self._write_metadata)
+        stored &= self._stored(metadata.FILE_NAME, self.saving.write)
         stored &= self._stored("the node's file", self.node.save)
         self.timers.close()
         self.due_timers.close()
         self.reads.close()
         self.syncer.close()
         return stored
-
-    def _write_metadata(self) -> None:
-        write_atomically(self._path / metadata.FILE_NAME, metadata.pack(self.topics.values()))
 
     @staticmethod
     def _stored(what: str, store: Callable[[], object]) -> bool:

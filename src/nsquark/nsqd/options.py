@@ -1,19 +1,17 @@
-"""nsqd's options: every flag of NSQ 1.3.0 and our own, and the checks that need nothing but them.
+"""nsqd's options: every flag of NSQ 1.3.0 and our own.
 
-Durations are float seconds. `validate` and `fill_in` turn given values into effective ones.
+Durations are float seconds. `fill_in`, and `validate` of `options_check`, turn given values into effective
+ones.
 """
 
 # ruff: noqa: RUF009 - `flag` makes a dataclasses.field, so that no default is shared
 
 from __future__ import annotations
 
-import enum
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from nsquark.cli.flag_kinds import wrong_type
 from nsquark.cli.flags import (
     BOOL,
     DURATION,
@@ -24,70 +22,19 @@ from nsquark.cli.flags import (
     STRING,
     STRINGS,
     FlagSet,
-    Kind,
-    StartError,
     flag,
 )
-from nsquark.gotext import format_value, parse_bool, parse_int, quote
-from nsquark.net.addresses import join_address, split_off_port
+from nsquark.net.addresses import join_address
 
-
-class TlsRequired(enum.IntEnum):
-    """Which clients must use TLS. Counts as true if any must."""
-
-    NOBODY = 0
-    TCP = 1  # `tcp-https`: plain HTTP stays open
-    EVERYBODY = 2
-
-
-class TlsRequiredKind(Kind):
-    word = ""
-    boolean = True
-
-    def parse(self, text: str, so_far: Any) -> TlsRequired:
-        if text.lower() == "tcp-https":
-            return TlsRequired.TCP
-        return TlsRequired.EVERYBODY if parse_bool(text.lower()) else TlsRequired.NOBODY
-
-    def coerce(self, value: object) -> TlsRequired:
-        return self.parse(format_value(value), None)
-
-    def config_value(self, value: TlsRequired) -> int:
-        return int(value)
-
-
-# The numbers of the protocol, which are also those of ssl.TLSVersion.
-TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
-DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
-
-
-class TlsVersionKind(Kind):
-    def parse(self, text: str, so_far: Any) -> int:
-        word = text.lower()
-        if not word:
-            return DEFAULT_TLS_VERSION
-        if word not in TLS_VERSIONS:
-            raise ValueError(f"unknown tlsVersionOption {quote(word)}")
-        return TLS_VERSIONS[word]
-
-    def coerce(self, value: object) -> int:
-        return self.parse(format_value(value), None)
-
-    def default_shown(self, value: int) -> str:
-        return next(word for word, number in TLS_VERSIONS.items() if number == value)
-
-
-class WorkerIdKind(Kind):
-    """A boolean since NSQ 1.0, and a number before: as such it still says which node this is."""
-
-    word = ""
-    boolean = True
-
-    def parse(self, text: str, so_far: Any) -> bool | int:
-        try:
-            return parse_int(text)
-        except ValueError:
-            return bool(BOOL.parse(text, so_far))
+from .flag_kinds import (
+    DEFAULT_TLS_VERSION,
+    ImportKind,
+    TlsRequiredKind,
+    TlsVersionKind,
+    WordKind,
+    WorkerIdKind,
+)
+from .flag_kinds import TlsRequired as TlsRequired
 
 
 def _host_name() -> str:
@@ -99,39 +46,6 @@ def _default_node_id() -> int:
     from zlib import crc32
 
     return crc32(md5(_host_name().encode(), usedforsecurity=False).digest()) % 1024
-
-
-class WordKind(Kind):
-    """One of a few words."""
-
-    refused_without_usage = True
-
-    def __init__(self, *words: str) -> None:
-        self._words = words
-
-    def parse(self, text: str, so_far: Any) -> str:
-        word = text.lower()
-        if word not in self._words:
-            raise ValueError(f"unknown value {quote(text)} ({', '.join(self._words)})")
-        return word
-
-    def coerce(self, value: object) -> str:
-        if not isinstance(value, str):
-            raise wrong_type(value)
-        return self.parse(value, None)
-
-    def default_shown(self, value: str) -> str:
-        return quote(value)
-
-
-class ImportKind(WordKind):
-    """What becomes of messages that Go's nsqd has left in the data directory."""
-
-    def __init__(self) -> None:
-        super().__init__("on", "off", "check")
-
-    def coerce(self, value: object) -> str:
-        return ("on" if value else "off") if isinstance(value, bool) else super().coerce(value)
 
 
 # Without repr and eq: they are not used, and making them is most of the import.
@@ -238,7 +152,7 @@ class Options:
     replica_etcd: list[str] = flag(
         STRINGS,
         list,
-        "<addr>:<port> or URL of etcd, which decides who leads the group (may be given multiple times)",
+        "<addr>:<port> or URL of etcd, deciding which member leads the group (may be given multiple times)",
     )
     replica_etcd_user: str = flag(STRING, "", "name of the user that etcd demands")
     replica_etcd_password_file: str = flag(STRING, "", "path to a file with the password of that user")
@@ -267,13 +181,13 @@ class Options:
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
     channel_hold_timeout: float = flag(
-        DURATION, 0.0, "duration for which the log is kept for a channel that nobody reads (0: for ever)"
+        DURATION, 0.0, "duration for which the log is kept for a channel that is not read (0: for ever)"
     )
     staged_max_bytes: int = flag(
         INT, 10 << 30, "what may be staged at a time and not yet published, in bytes (0: no limit)"
     )
     staged_timeout: float = flag(
-        DURATION, 6 * 3600.0, "duration after which a staged batch that nobody touches is dropped"
+        DURATION, 6 * 3600.0, "duration after which a staged batch that is not touched is dropped"
     )
     staged_app_timeout: float = flag(
         DURATION, 30 * 86400.0, "duration for which the last batch of a silent application is remembered"
@@ -416,114 +330,3 @@ def parse(argv: Sequence[str]) -> Options:
     options = FLAGS.build(line)
     options.warnings = line.warnings
     return options
-
-
-def validate(
-    options: Options,
-    build_tls: Callable[[Options], object] | None = None,
-    build_client_tls: Callable[[Options], object] | None = None,
-) -> None:
-    """Refuse, as StartError, what nsqd cannot run with; the first reason in NSQ's order is told.
-
-    The two callbacks load certificates where that order has them, and raise ValueError for what they find
-    wrong: `build_tls` if there is a certificate or key, `build_client_tls` if there is a CA file.
-    """
-    _require(1 <= options.max_deflate_level <= 9, "--max-deflate-level must be [1,9]")
-    _require(0 <= options.node_id < 1024, "--node-id must be [0,1024)")
-    # To ask for certificates is to ask for TLS.
-    if options.tls_client_auth_policy and not options.tls_required:
-        options.tls_required = TlsRequired.EVERYBODY
-    tls = bool(options.tls_cert or options.tls_key)
-    if tls and build_tls:
-        _build("TLS config", build_tls, options)
-    _require(
-        tls or not options.tls_required, "cannot require TLS client connections without TLS key and cert"
-    )
-    if options.tls_root_ca_file and build_client_tls:
-        _build("client TLS config", build_client_tls, options)
-    _require(
-        options.auth_http_request_method in ("get", "post"), "--auth-http-request-method must be post or get"
-    )
-    for percentile in options.e2e_processing_latency_percentile:
-        _require(
-            0 < percentile <= 1, f"invalid E2E processing latency percentile: {format_value(percentile)}"
-        )
-    _validate_further(options)
-
-
-POSITIVE = (
-    "max_msg_size", "max_body_size", "max_bytes_per_file", "sync_timeout", "msg_timeout", "max_msg_timeout",
-    "staged_timeout", "staged_app_timeout",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "mem_queue_size", "sync_every", "max_req_timeout", "max_rdy_count", "max_heartbeat_interval",
-    "drain_timeout", "max_output_buffer_size", "max_output_buffer_timeout", "min_output_buffer_timeout",
-    "output_buffer_timeout", "max_channel_consumers", "retention_bytes", "retention_time", "staged_max_bytes",
-    "channel_hold_timeout",
-)  # fmt: skip
-
-
-def _validate_further(options: Options) -> None:
-    """What NSQ 1.3.0 starts with, only to crash, hang or refuse everything later; and our own flags."""
-    for name in POSITIVE:
-        _require(getattr(options, name) > 0, f"--{name.replace('_', '-')} must be > 0")
-    for name in NOT_NEGATIVE:
-        _require(getattr(options, name) >= 0, f"--{name.replace('_', '-')} must be >= 0")
-    for name in ("broadcast_tcp_port", "broadcast_http_port"):
-        _require(0 <= getattr(options, name) < 65536, f"--{name.replace('_', '-')} must be [0,65536)")
-    if options.statsd_address:
-        _require(options.statsd_interval > 1, "--statsd-interval must be > 1s")
-        _require(
-            _has_port(options.statsd_address),
-            f"--statsd-address must be <addr>:<port>, not {quote(options.statsd_address)}",
-        )
-    _require(
-        options.e2e_processing_latency_window_time > 0 or not options.e2e_processing_latency_percentile,
-        "--e2e-processing-latency-window-time must be > 0",
-    )
-    _validate_group(options)
-    _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
-    _require(
-        bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"
-    )
-
-
-def _validate_group(options: Options) -> None:
-    if not options.replica_group:
-        for name in ("replica_member", "replica_etcd", "replica_bootstrap", "replica_advertise"):
-            _require(not getattr(options, name), f"--{name.replace('_', '-')} needs --replica-group")
-        return
-    _require(bool(options.replica_member), "--replica-group needs --replica-member")
-    _require(bool(options.replica_etcd), "--replica-group needs --replica-etcd")
-    _require(not options.replica_of, "--replica-of and --replica-group exclude each other")
-    _require(bool(options.http_address), "--replica-group needs --http-address")
-    _require(1 <= options.min_copies <= 3, f"--min-copies must be [1,3], not {options.min_copies}")
-    _require(options.replica_timeout > 0, "--replica-timeout must be > 0")
-    _require(options.replica_lease >= 2, "--replica-lease must be >= 2s, which is etcd's least")
-    _require(
-        not options.replica_advertise or _has_port(options.replica_advertise),
-        f"--replica-advertise must be <addr>:<port>, not {quote(options.replica_advertise)}",
-    )
-    options.replica_etcd = [part for each in options.replica_etcd for part in each.split(",") if part]
-    if options.replica_ack == "synced":
-        options.sync_every = 1
-
-
-def _build(what: str, build: Callable[[Options], object], options: Options) -> None:
-    try:
-        build(options)
-    except ValueError as error:
-        raise StartError(f"failed to instantiate nsqd - failed to build {what} - {error}") from None
-
-
-def _require(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise StartError(f"failed to instantiate nsqd - {otherwise}")
-
-
-def _has_port(address: str) -> bool:
-    try:
-        _, port = split_off_port(address)
-    except ValueError:
-        return False
-    return port.isascii() and port.isdigit() and 0 < int(port) < 65536

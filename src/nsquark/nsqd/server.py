@@ -19,6 +19,8 @@ from nsquark.nsqd.http import routes as http_api
 from nsquark.nsqd.http.guard import tls_required
 from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.protocol.connection import Connection
+from nsquark.nsqd.replica.changes.access import ReplicaAccess
+from nsquark.nsqd.replica.changes.follower_routes import ReplicaApi
 from nsquark.nsqd.stats.memory import GC_PAUSES
 from nsquark.nsqd.stats.statsd import Statsd
 from nsquark.nsqd.storage.inspection import DataRefused
@@ -27,8 +29,6 @@ from nsquark.nsqd.storage.metadata import BadMetadata
 from .broker import Broker
 from .draining import drain
 from .options import Options, TlsRequired
-from .replica.changes.access import ReplicaAccess
-from .replica.changes.follower_routes import ReplicaApi
 
 if TYPE_CHECKING:
     from nsquark.nsqd.protocol.socket_poll import SocketPoll
@@ -152,7 +152,7 @@ class Server:
         await drain(self.broker, self.options.drain_timeout, hurry)
 
     def close_listeners(self) -> None:
-        """Accept nobody any more."""
+        """Accept no connections any more."""
         for server in (self._tcp_server, *self._servers):
             if server is not None:
                 server.close()

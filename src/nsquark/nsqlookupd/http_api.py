@@ -1,6 +1,6 @@
 """nsqlookupd's HTTP API: the routes of NSQ 1.3.0 over the directory.
 
-What can be long (`/nodes`, `/topics`, `/debug`) is put together in pieces, with turns for everybody else in
+What can be long (`/nodes`, `/topics`, `/debug`) is put together in pieces, with turns for all other work in
 between. Lists are sorted, producers are in the order in which they came.
 """
 

@@ -1,8 +1,8 @@
-"""The directory: which names there are, who produces them, and who is to be told of it.
+"""The directory: which names there are, which nsqds produce them, and which connections are told of changes.
 
 A registration is a topic or a channel and its producers; it may have none, and then is a name that is known.
-A producer is a connection, not an address. Nothing is forgotten by time: who is silent for too long, or has a
-tombstone, is only left out of answers.
+A producer is a connection, not an address. Nothing is forgotten by time: a producer that is silent for too
+long, or has a tombstone, is only left out of answers.
 
 Times are nanoseconds of a clock that the caller reads: all methods take `now`.
 """
@@ -222,7 +222,7 @@ class Registrations:
                 raise DirectoryFull(f"more than {self._limit} registrations")
             self.remove(oldest)
 
-    # ---- who is told of
+    # ---- which producers are told of
 
     def tombstone(self, topic: str, node: str, now: int) -> list[Peer]:
         """Hide this node as a producer of the topic for a while: the producers that are meant."""

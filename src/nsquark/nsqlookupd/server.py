@@ -35,7 +35,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop accepting and close every connection, whatever its state, without waiting for any of them."""
-        self.directory.stopping = True  # who was accepted just now is closed at once
+        self.directory.stopping = True  # a connection that was accepted just now is closed at once
         for server in self._servers:
             server.close()
         for connection in list(self.directory.connections):

@@ -1,6 +1,6 @@
 """Blocking HTTP for Spark's Python workers: the shared blocking client, with the errors that end a query.
 
-`nsquark.http.blocking_client` keeps the connections from one task of a worker process to the next.
+`nsquark.http.client.blocking` keeps the connections from one task of a worker process to the next.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
 from nsquark.errors import ConnectionLost
-from nsquark.http.blocking_client import Access, BlockingExchange, BlockingPipeline, reason
-from nsquark.http.client_protocol import BadStatus, NotJson, parse_json
+from nsquark.http.client.blocking import Access, BlockingExchange, BlockingPipeline, reason
+from nsquark.http.client.protocol import BadStatus, NotJson, parse_json
 
 from .errors import BadResponse, RequestRefused, Unreachable
 

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from nsquark.client.connection.blocking_connection import BlockingConnection, ConnectionClosed
 from nsquark.errors import ConnectionLost, ProtocolError
-from nsquark.http import client_protocol
+from nsquark.http.client import protocol as client_protocol
 from nsquark.net.addresses import join_address, split_address
 
 from .errors import BadResponse, RequestRefused, Unreachable

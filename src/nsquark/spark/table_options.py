@@ -40,7 +40,7 @@ def options_of_creation(given: Mapping[str, str]) -> dict[str, str] | None:
     if _NEVER_NOTED in options:
         raise OptionError(
             _NEVER_NOTED,
-            "a table does not keep it, since everyone who sees the table's columns would see it; "
+            "a table does not keep it, since every user that sees the table's columns would see it; "
             f"give it with the query: SELECT … FROM t WITH (`{_NEVER_NOTED}` = '…')",
         )
     return options

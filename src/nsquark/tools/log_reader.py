@@ -21,8 +21,8 @@ from urllib.parse import urlencode
 
 from nsquark import kernel
 from nsquark.errors import ConnectionLost, NsquarkError
-from nsquark.http.client import ask
-from nsquark.http.client_protocol import BadStatus, ClientResponse, nsq_headers, parse_json
+from nsquark.http.client.protocol import BadStatus, ClientResponse, nsq_headers, parse_json
+from nsquark.http.client.single_request import ask
 from nsquark.kernel import Delivery
 
 from .log_place import EARLIEST, Place

@@ -142,7 +142,7 @@ class CommandParser:
         self._offset = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be read to, and at once: it may be everybody's."""
+        """Where the next bytes are to be read to, and at once: all connections may share it."""
         self._joined = False
         if not self._own:
             return self._view

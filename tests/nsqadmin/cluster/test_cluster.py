@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsquark.http.client_protocol import BadStatus
+from nsquark.http.client.protocol import BadStatus
 from nsquark.nsqadmin.cluster import Actions, Cluster, Inspection, Node, NodeNotFound, explain
 from nsquark.nsqadmin.cluster.document import Document
 from nsquark.nsqadmin.upstream import Upstream, UpstreamError

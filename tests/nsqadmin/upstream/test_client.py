@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsquark.errors import ConnectFailed, ConnectionLost
-from nsquark.http.client_protocol import BadStatus
+from nsquark.http.client.protocol import BadStatus
 from nsquark.nsqadmin.upstream import Daemon, Upstream, nsqd, nsqlookupd
 from tests.http.web import OK, Got, Web, answer
 from tests.nsqadmin.served import free_address

@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 from tests.http.test_client import answering
+
 from tests.nsqd.api import running
 from tests.nsqd.lookupds import ScriptedLookupd, identified
 from tests.security.certificates import Authority

@@ -59,7 +59,7 @@ def test_the_log_is_kept_until_the_timeout_and_then_let_go(
     assert channel.low() == first
     assert held_back(channel) == (0, 0, 0)
     told = " ".join(record.getMessage() for record in caplog.records)
-    assert "channel t:c: nobody has read it for 3600 s: the log is no longer kept for it (50 mess" in told
+    assert "channel t:c: not read for 3600 s: the log is no longer kept for it (50 mess" in told
     assert f"channel t:c: positions 0 to {first} are deleted unread" in told
     caplog.clear()
     trim(harness, topic)

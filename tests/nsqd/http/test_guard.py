@@ -9,7 +9,7 @@ from typing import cast
 from nsquark.http import Request, Response, Router, v1_text
 from nsquark.nsqd.http.guard import HttpGuard
 from nsquark.nsqd.options import Options
-from nsquark.nsqd.protocol.auth_servers import AuthServers
+from nsquark.nsqd.protocol.auth.auth_servers import AuthServers
 from nsquark.nsqd.protocol.certificates import Certificates
 from tests.security.auth_server import AuthServer, entry
 

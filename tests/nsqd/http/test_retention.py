@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nsquark.log import Retention
-from nsquark.nsqd import broker as broker_module
+from nsquark.nsqd.storage import metadata_saving
 from tests.daemon import Nsqd, until
 from tests.nsqd.api import Api, running
 
@@ -115,7 +115,7 @@ async def test_it_is_as_it_was_if_it_cannot_be_stored(api: Api, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker_module, "write_atomically", refuse)
+        patch.setattr(metadata_saving, "write_atomically", refuse)
         answer = await api.post("/topic/retention?topic=t&bytes=0&time=0")
     assert (answer.status, json.loads(answer.body)["message"]) == (503, "NOT_STORED")
     assert api.broker.topics["t"].retention == Retention(-1, -1)

@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from nsquark.http.connection import HttpConnection
-from nsquark.http.message import Request
-from nsquark.http.reader import RequestReader
+from nsquark.http.server.connection import HttpConnection
+from nsquark.http.server.message import Request
+from nsquark.http.server.reader import RequestReader
 from nsquark.net.layered_transport import Layers, TlsFirst
 from nsquark.nsqd.core.answers import AnswerQueue
 from nsquark.nsqd.core.consumer import Consumer
 from nsquark.nsqd.core.publish import PublishStream
 from nsquark.nsqd.options import Options
+from nsquark.nsqd.protocol.auth.client_auth import ClientAuth
 from nsquark.nsqd.protocol.certificates import Certificates
-from nsquark.nsqd.protocol.client_auth import ClientAuth
 from nsquark.nsqd.protocol.commands import Commands
 from nsquark.nsqd.protocol.connection import Connection
 from nsquark.nsqd.protocol.heartbeat import Heartbeat

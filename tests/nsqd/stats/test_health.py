@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.stats.health import METADATA, WRITE, Health
+from nsquark.nsqd.storage import metadata_saving
 from tests.daemon import until
 from tests.nsqd.api import Api, running
 from tests.nsqd.harness import SECOND, Publisher, Reader, refuse_commits
@@ -153,9 +153,9 @@ def test_a_journal_is_told_until_it_can_be_written(tmp_path: Path, monkeypatch: 
 
 async def test_metadata_is_told_until_it_can_be_written(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.done("/topic/create?topic=t")
-    await until(lambda: api.broker._saving is None)
+    await until(lambda: api.broker.saving.idle)
     with monkeypatch.context() as patch:
-        patch.setattr(broker_module, "write_atomically", refuse)
+        patch.setattr(metadata_saving, "write_atomically", refuse)
         assert (await api.post("/topic/pause?topic=t")).status == 503
     await api.done("/pub?topic=t", b"x")
     assert (await api.get("/ping")).status == 500

@@ -25,6 +25,7 @@ from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core import topic as topic_module
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.staged import stage_folder
+from nsquark.nsqd.storage import metadata_saving
 from nsquark.nsqd.storage import syncer as syncer_module
 from tests.daemon import pub, until
 from tests.http.served import Answer
@@ -41,7 +42,7 @@ FULL = os.strerror(errno.ENOSPC)
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     monkeypatch.setattr(syncer_module, "RETRY", 0.02)
     monkeypatch.setattr(broker_module, "TRIM_INTERVAL", 0.02)
-    monkeypatch.setattr(broker_module, "SAVE_AGAIN", 0.02)
+    monkeypatch.setattr(metadata_saving, "SAVE_AGAIN", 0.02)
     disk = Disk(monkeypatch)
     yield disk
     disk.refuses = lambda path: False

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from nsquark.log import Retention
 from nsquark.names import is_ephemeral
-from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.core.readership import Readership
 from nsquark.nsqd.core.topic import Topic
-from nsquark.nsqd.storage import metadata
+from nsquark.nsqd.storage import metadata, metadata_saving
 from nsquark.nsqd.storage.metadata import FILE_NAME, BadMetadata, ChannelMetadata, TopicMetadata, load, pack
 from nsquark.version import NSQ_VERSION
 from tests.daemon import until
@@ -209,7 +208,7 @@ def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
 async def test_topics_that_come_one_after_the_other_are_saved_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_module, "SAVE_REST", 1e9)  # for ever, as the test sees it
+    monkeypatch.setattr(metadata_saving, "SAVE_REST", 1e9)  # for ever, as the test sees it
     async with running(tmp_path) as api:
         broker = api.broker
         saves: list[int] = []
@@ -224,7 +223,7 @@ async def test_topics_that_come_one_after_the_other_are_saved_together(
 
         monkeypatch.setattr(metadata, "pack", counted)
         broker.topic("first")
-        await until(lambda: len(saves) == 1 and broker._saving is None)
+        await until(lambda: len(saves) == 1 and broker.saving.idle)
         broker.topic("third")
         await asyncio.sleep(0)
         assert saves == [1]

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.timers import NEVER, Timers
 from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.protocol import connection as connection_module
 from nsquark.nsqd.server import Server
+from nsquark.nsqd.storage import metadata_saving
 from nsquark.nsqd.storage import syncer as syncer_module
 from tests.daemon import Nsqd, pub, until
 from tests.nsqd.api import running
@@ -246,16 +246,16 @@ def test_the_journal_of_an_ephemeral_topic_does_not_gather_records(tmp_path: Pat
 async def test_metadata_that_could_not_be_saved_are_saved_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_module, "SAVE_AGAIN", 0.01)
+    monkeypatch.setattr(metadata_saving, "SAVE_AGAIN", 0.01)
     async with running(tmp_path) as api:
-        real, refusals = broker_module.write_atomically, [OSError(28, "No space left on device")] * 2
+        real, refusals = metadata_saving.write_atomically, [OSError(28, "No space left on device")] * 2
 
         def write(path: Path, data: bytes) -> None:
             if refusals:
                 raise refusals.pop()
             real(path, data)
 
-        monkeypatch.setattr(broker_module, "write_atomically", write)
+        monkeypatch.setattr(metadata_saving, "write_atomically", write)
         api.broker.topic("t")
         await until(lambda: api.broker.health != "OK")
         await until(lambda: b'"name":"t"' in (tmp_path / "nsqd.dat").read_bytes())
@@ -278,7 +278,7 @@ async def test_a_deleted_channel_is_gone_from_the_disk_when_that_is_answered(
             synced.append(os.fstat(fd).st_ino)
             real(fd)
 
-        monkeypatch.setattr(broker_module.os, "fdatasync", fdatasync)
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
         await api.done("/channel/delete?topic=t&channel=c")
         (journal,) = (tmp_path / "topics" / "t").glob("journal.*")
         assert journal.stat().st_ino in synced

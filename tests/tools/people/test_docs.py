@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from nsquark.tools.people.settings import KEYS
+from nsquark.tools.people.flags.settings import KEYS
 from tests.tools.people.command import environment
 from tests.tools.people.commands.test_up import up
 

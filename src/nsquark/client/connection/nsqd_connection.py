@@ -228,5 +228,15 @@ class NsqdConnection(CommandWriter, asyncio.BufferedProtocol, Generic[M]):
     async def wait_closed(self) -> None:
         await asyncio.shield(self._gone)
 
+    async def close_within(self, seconds: float) -> None:
+        """`close`, and return when it is done. What nsqd does not take within so long is lost."""
+        self.close()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wait_closed()
+        except TimeoutError:
+            self.abort()
+            await self.wait_closed()
+
 
 _CLOSED = ConnectionLost("closed by us")

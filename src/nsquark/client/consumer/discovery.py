@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
-from nsquark.http.client import request
-from nsquark.http.client_protocol import BadStatus, nsq_headers
+from nsquark.http.client.protocol import BadStatus, nsq_headers
+from nsquark.http.client.single_request import request
 from nsquark.net.addresses import join_address
 
 from ..addresses import Addresses

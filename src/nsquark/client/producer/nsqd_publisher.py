@@ -180,10 +180,4 @@ class NsqdPublisher:
             await asyncio.gather(self._connecting, return_exceptions=True)
         self._attempt_ended()
         if connection is not None:
-            connection.close()
-            try:
-                async with asyncio.timeout(self._config.write_timeout):
-                    await connection.wait_closed()
-            except TimeoutError:
-                connection.abort()
-                await connection.wait_closed()
+            await connection.close_within(self._config.write_timeout)

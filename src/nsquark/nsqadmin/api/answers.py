@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from nsquark.http.message import JSON_TYPE, TEXT_TYPE, V1_HEADER
-from nsquark.nsqadmin.fast_json import pack_json
-from nsquark.nsqadmin.routing import Handler, Resource
+from nsquark.http.server.message import JSON_TYPE, TEXT_TYPE, V1_HEADER
+
+from ..fast_json import pack_json
+from ..routing import Handler, Resource
 
 MAX_BODY = 1 << 20
 BODY_TIMEOUT = 60.0

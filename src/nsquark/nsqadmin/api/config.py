@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsquark.cli import logs
-from nsquark.nsqadmin.admin import Admin
 
+from ..admin import Admin
 from .answers import ApiError, json_response, read_body, text_response
 
 

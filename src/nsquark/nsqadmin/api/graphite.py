@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsquark.errors import NsquarkError
-from nsquark.http.client import request as send
-from nsquark.http.client_protocol import ClientResponse, without_query
-from nsquark.nsqadmin.options import Options
+from nsquark.http.client.protocol import ClientResponse, without_query
+from nsquark.http.client.single_request import request as send
 
+from ..options import Options
 from .answers import ApiError, json_response
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The routes under `/api`: NSQ's JSON over the cluster, and its actions for those who may."""
+"""The routes under `/api`: NSQ's JSON over the cluster, and its actions, for users that may change things."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsquark.names import is_valid_name
-from nsquark.nsqadmin.admin import Admin
-from nsquark.nsqadmin.cluster import Outcome
-from nsquark.nsqadmin.cluster.actions import ACTIONS
-from nsquark.nsqadmin.routing import Handler, Resource
-from nsquark.nsqadmin.upstream import Found
 
+from ..admin import Admin
+from ..cluster import Outcome
+from ..cluster.actions import ACTIONS
+from ..routing import Handler, Resource
+from ..upstream import Found
 from .answers import ApiError, json_response, read_fields, resource, text_response
 from .config import ConfigApi
 from .graphite import GraphiteApi

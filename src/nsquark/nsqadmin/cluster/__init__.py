@@ -1,9 +1,10 @@
 """What the cluster is, asked afresh each time: nodes, and topics and channels merged over them; actions."""
 
 from .actions import Actions, Outcome, Target
-from .cluster import Cluster, CounterEntry, NodeNotFound, NodeStats
+from .cluster import Cluster, NodeNotFound
 from .inspection import Inspection, explain, failed_at
 from .latency import Latency, Percentile
+from .node_stats import CounterEntry, NodeStats
 from .nodes import Node, NodeTopic
 from .overview import ChannelTotals, NodeTotals, Overview, SeenClient, TopicTotals
 from .pipelines import Pipeline, Pipelines, ReadChannel, Report

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsquark.nsqadmin.upstream import Daemon, Failure, UpstreamError, nsqd, nsqlookupd, warning
-from nsquark.nsqadmin.upstream.client import NSQD
-
+from ..upstream import Daemon, Failure, UpstreamError, nsqd, nsqlookupd, warning
+from ..upstream.client import NSQD
 from .cluster import Cluster, NodeNotFound
 from .nodes import Node
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from nsquark.errors import NsquarkError
-from nsquark.nsqadmin.upstream import (
+
+from ..upstream import (
     BegunRequest,
     Daemon,
     Failure,
@@ -25,74 +24,23 @@ from nsquark.nsqadmin.upstream import (
     nsqd,
     nsqlookupd,
 )
-from nsquark.nsqadmin.upstream.client import NSQD, NSQLOOKUPD, parse_answer, with_query
-
+from ..upstream.client import NSQD, NSQLOOKUPD
 from .document import Document, as_document, documents, integer, text, texts
+from .node_stats import CounterEntry, NodeStats
 from .nodes import Node, NodeTopic, merge_sightings, parse_info, parse_producer
 from .overview import Overview, OverviewBuilder
+from .questions import Questions, lookup_path, stats_path
 from .replica import Replica, parse_replica
 from .stats import ChannelStats, TopicStats, merge_channels, merge_topics, parse_topics
 
 T = TypeVar("T")
 
 TOPICS_AT_ONCE = 64  # whose channels an nsqlookupd is asked for
-PATHS_KEPT = 4096
 TOPICS_REMEMBERED = 4096
-WHOLE_AT_ONCE = 4  # questions that read the statistics of the whole cluster, each of which may be large
 
 
 class NodeNotFound(NsquarkError):
     """No nsqd of the cluster has this address."""
-
-
-@dataclass(slots=True)
-class NodeStats:
-    """One nsqd: its topics with channels and clients."""
-
-    node: Node
-    topics: list[TopicStats]
-    health: str
-    start_time: int
-    nsquark_version: str  # empty of Go's nsqd
-    replica: Replica | None = None  # of a node that is in a replica group
-
-    @property
-    def total_messages(self) -> int:
-        return sum(topic.message_count for topic in self.topics)
-
-    @property
-    def total_clients(self) -> int:
-        return sum(len(channel.clients or ()) for topic in self.topics for channel in topic.channels)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "node": self.node.address,
-            "topics": [topic.to_json() for topic in self.topics],
-            "total_messages": self.total_messages,
-            "total_clients": self.total_clients,
-        }
-
-
-@dataclass(slots=True)
-class CounterEntry:
-    """How many messages a channel of a node has had."""
-
-    node: str
-    topic_name: str
-    channel_name: str
-    message_count: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.topic_name}:{self.channel_name}:{self.node}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "node": self.node,
-            "topic_name": self.topic_name,
-            "channel_name": self.channel_name,
-            "message_count": self.message_count,
-        }
 
 
 class Cluster:
@@ -104,8 +52,7 @@ class Cluster:
         self.upstream = upstream
         self.nsqlookupds = list(nsqlookupds)
         self.nsqds = list(nsqds)
-        self._whole = asyncio.Semaphore(WHOLE_AT_ONCE)
-        self._reading = asyncio.Lock()
+        self._questions = Questions(self)
         # The nodes of topics that were asked for lately: where to ask first, and no answer to anything.
         self._seen_with: dict[str, tuple[Daemon, ...]] = {}
 
@@ -115,11 +62,11 @@ class Cluster:
         """The names of all topics, sorted."""
         names: set[str] = set()
         if self.nsqlookupds:
-            answers, failures = await self._lookupds("/topics")
+            answers, failures = await self._questions.lookupds("/topics")
             for _, answer in answers:
                 names.update(texts(answer, "topics"))
         else:
-            found, failures = await self._nsqds(self._stats_of)
+            found, failures = await self._questions.nsqds(self._questions.stats_of)
             for _, stats in found:
                 names.update(text(topic, "topic_name") for topic in documents(stats, "topics"))
         return Found(sorted(names), failures)
@@ -179,8 +126,8 @@ class Cluster:
         The nodes that had the topic when it was last asked for are sent their questions together with the
         nsqlookupds, which spares a round trip. Only the answers of nodes that the nsqlookupds name now count.
         """
-        path = _stats_path(topic, channel, clients)
-        lookups = self.upstream.begin(map(nsqlookupd, self.nsqlookupds), _lookup_path(topic))
+        path = stats_path(topic, channel, clients)
+        lookups = self.upstream.begin(map(nsqlookupd, self.nsqlookupds), lookup_path(topic))
         begun = self.upstream.begin(self._seen_with.get(topic, ()), path)
         try:
             found = await self.producers(topic, lookups)
@@ -218,13 +165,15 @@ class Cluster:
             return await self._registered_nodes()
 
         async def ask(daemon: Daemon) -> Node:
-            info, stats = await asyncio.gather(self._info_of(daemon), self._stats_of(daemon))
+            info, stats = await asyncio.gather(
+                self._questions.info_of(daemon), self._questions.stats_of(daemon)
+            )
             node = parse_info(info, daemon.address)
             names = sorted(text(topic, "topic_name") for topic in documents(stats, "topics"))
             node.topics = [NodeTopic(name, tombstoned=False) for name in names]
             return node
 
-        answers, failures = await self._nsqds(ask)
+        answers, failures = await self._questions.nsqds(ask)
         return Found([node for _, node in answers], failures)
 
     async def node(self, address: str) -> Found[NodeStats]:
@@ -235,7 +184,7 @@ class Cluster:
         found = await self.find_node(address)
         node = found.value
         answers, failures = await self.upstream.each(
-            [nsqd(node.dial_address)], lambda daemon: self._stats_of(daemon, clients=True)
+            [nsqd(node.dial_address)], lambda daemon: self._questions.stats_of(daemon, clients=True)
         )
         if failures:
             raise UpstreamError(NSQD, failures)
@@ -281,7 +230,7 @@ class Cluster:
         if not self.nsqlookupds:
             return await self._configured_producers(topic)
         asked = [nsqlookupd(address) for address in self.nsqlookupds]
-        answers, failures = await self.upstream.get_json_of(asked, _lookup_path(topic), begun)
+        answers, failures = await self.upstream.get_json_of(asked, lookup_path(topic), begun)
         if not answers:
             raise UpstreamError(NSQLOOKUPD, failures)
         nodes: dict[str, Node] = {}
@@ -294,16 +243,16 @@ class Cluster:
 
     async def _configured_producers(self, topic: str) -> Found[list[Node]]:
         async def ask(daemon: Daemon) -> Node | None:
-            stats = await self._stats_of(daemon, topic=topic)
+            stats = await self._questions.stats_of(daemon, topic=topic)
             if all(text(each, "topic_name") != topic for each in documents(stats, "topics")):
                 return None
-            return parse_info(await self._info_of(daemon), daemon.address)
+            return parse_info(await self._questions.info_of(daemon), daemon.address)
 
-        answers, failures = await self._nsqds(ask)
+        answers, failures = await self._questions.nsqds(ask)
         return Found([node for _, node in answers if node is not None], failures)
 
     async def _registered_nodes(self, *, topics: bool = True) -> Found[list[Node]]:
-        answers, failures = await self._lookupds("/nodes")
+        answers, failures = await self._questions.lookupds("/nodes")
         sightings = [
             (daemon.address, parse_producer(each, topics=topics))
             for daemon, answer in answers
@@ -317,9 +266,9 @@ class Cluster:
             return await self._registered_nodes(topics=False)
 
         async def ask(daemon: Daemon) -> Node:
-            return parse_info(await self._info_of(daemon), daemon.address)
+            return parse_info(await self._questions.info_of(daemon), daemon.address)
 
-        answers, failures = await self._nsqds(ask)
+        answers, failures = await self._questions.nsqds(ask)
         return Found([node for _, node in answers], failures)
 
     # ---- everything
@@ -338,8 +287,7 @@ class Cluster:
                     for each in documents(topic, "channels")
                 )
 
-        async with self._whole:
-            answered, failures = await self._read_stats(nodes.value, count)
+        answered, failures = await self._questions.read_stats(nodes.value, count)
         if not answered:
             raise UpstreamError(NSQD, failures)
         return Found(entries, nodes.failures + failures)
@@ -351,12 +299,11 @@ class Cluster:
         found.
         """
         nodes = await self._reachable_nodes()
-        # An nsqd that is configured and does not say who it is goes by its address.
+        # An nsqd that is configured and does not tell its name goes by its address.
         silent = [failure for failure in nodes.failures if failure.kind == NSQD]
         unknown = [parse_info({}, failure.address) for failure in silent]
         builder = OverviewBuilder([*nodes.value, *unknown], with_clients=clients)
-        async with self._whole:
-            _, failures = await self._read_stats(nodes.value, builder.add, clients=clients)
+        _, failures = await self._questions.read_stats(nodes.value, builder.add, clients=clients)
         return Found(builder.finish(silent + failures), nodes.failures + failures)
 
     async def read_stats(self, read: Callable[[Node, Document], None]) -> Found[list[Node]]:
@@ -365,84 +312,5 @@ class Cluster:
         Returns the nodes. Raises UpstreamError if none could be found.
         """
         nodes = await self._reachable_nodes()
-        async with self._whole:
-            _, failures = await self._read_stats(nodes.value, read)
+        _, failures = await self._questions.read_stats(nodes.value, read)
         return Found(nodes.value, nodes.failures + failures)
-
-    # ---- questions to daemons
-
-    async def _lookupds(self, path: str) -> tuple[list[tuple[Daemon, Document]], list[Failure]]:
-        async def ask(daemon: Daemon) -> Document:
-            return as_document(await self.upstream.get_json(daemon, path))
-
-        asked = [nsqlookupd(address) for address in self.nsqlookupds]
-        answers, failures = await self.upstream.each(asked, ask)
-        if not answers:
-            raise UpstreamError(NSQLOOKUPD, failures)
-        return answers, failures
-
-    async def _nsqds(
-        self, question: Callable[[Daemon], Awaitable[T]]
-    ) -> tuple[list[tuple[Daemon, T]], list[Failure]]:
-        """What the configured nsqds answer, but for standbys of replica groups, which serve no clients."""
-        answers, failures = await self.upstream.each([nsqd(address) for address in self.nsqds], question)
-        if not answers:
-            raise UpstreamError(NSQD, failures)
-        lacking = [nsqd(failure.address) for failure in failures if failure.status == 404]
-        if lacking:
-            told, _ = await self.upstream.get_json_of(lacking, "/replica")
-            standbys = {daemon.address for daemon, answer in told if parse_replica(as_document(answer))}
-            failures = [failure for failure in failures if failure.address not in standbys]
-        return answers, failures
-
-    async def _info_of(self, daemon: Daemon) -> Document:
-        return as_document(await self.upstream.get_json(daemon, "/info"))
-
-    async def _stats_of(
-        self, daemon: Daemon, *, topic: str = "", channel: str = "", clients: bool = False
-    ) -> Document:
-        return as_document(await self.upstream.get_json(daemon, _stats_path(topic, channel, clients)))
-
-    async def _read_stats(
-        self,
-        nodes: Sequence[Node],
-        read: Callable[[Node, Document], None],
-        *,
-        clients: bool = False,
-    ) -> tuple[int, list[Failure]]:
-        """Have `read` called with the `/stats` of every node as they come: how many came, and the failures.
-
-        So the answers of a large cluster are not all in memory at once, and the loop turns between them.
-        """
-        by_address = {node.dial_address: node for node in nodes}
-
-        path = _stats_path("", "", clients)
-
-        async def ask(daemon: Daemon) -> None:
-            body = await self.upstream.ask(daemon, "GET", path)
-            # One answer at a time, with a turn of the loop in between: a page that needs three nodes must not
-            # wait until a hundred are read.
-            async with self._reading:
-                await asyncio.sleep(0)
-                read(by_address[daemon.address], as_document(parse_answer(path, body)))
-
-        answers, failures = await self.upstream.each(map(nsqd, by_address), ask)
-        return len(answers), failures
-
-
-# A page that is looked at asks the same questions every few seconds.
-@lru_cache(PATHS_KEPT)
-def _lookup_path(topic: str) -> str:
-    return with_query("/lookup", {"topic": topic})
-
-
-@lru_cache(PATHS_KEPT)
-def _stats_path(topic: str, channel: str, clients: bool) -> str:
-    query = {"format": "json", "include_mem": "false"}
-    if topic:
-        query["topic"] = topic
-    if channel:
-        query["channel"] = channel
-    if not clients:
-        query["include_clients"] = "false"
-    return with_query("/stats", query)

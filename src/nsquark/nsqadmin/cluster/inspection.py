@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nsquark.errors import NsquarkError
-from nsquark.http.client_protocol import BadStatus
-from nsquark.nsqadmin.upstream import Failure, Upstream, nsqd
-from nsquark.nsqadmin.upstream.client import NSQD, failure_of
+from nsquark.http.client.protocol import BadStatus
 
+from ..upstream import Failure, Upstream, nsqd
+from ..upstream.client import NSQD, failure_of
 from .document import Document, as_document
 from .nodes import Node
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsquark.net.addresses import join_address
-from nsquark.nsqadmin.upstream import endpoint
 
+from ..upstream import endpoint
 from .document import Document, Fields, integer, text, texts
 
 _NUMBER, _LABEL = "([0-9]{1,9})", "[0-9A-Za-z.-]+"

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from nsquark.nsqadmin.upstream import Failure
-
+from ..upstream import Failure
 from .document import Document, as_document, boolean, documents, integer, text
 from .latency import Latency, parse_latency
 from .nodes import Node

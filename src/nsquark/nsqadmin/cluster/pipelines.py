@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsquark.nsqadmin.upstream import Daemon, Found, nsqd
-
+from ..upstream import Daemon, Found, nsqd
 from .cluster import Cluster
 from .document import Document, as_document, documents, integer, number, text
 from .nodes import Node

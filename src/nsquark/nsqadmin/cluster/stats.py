@@ -210,7 +210,7 @@ def merge_channels(topic: str, channel: str, records: Iterable[ChannelStats]) ->
     nodes = sorted(records, key=_place)
     for record in nodes:
         merged.add(record)
-    # Nobody reads the channel if nobody reads it at any node.
+    # The channel is not read if no node has a reader of it.
     idle = [each.idle_since for each in nodes]
     if None not in idle:
         merged.idle_since = max((each for each in idle if each is not None), default=None)

@@ -11,12 +11,12 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nsquark.nsqadmin.history.reading import CLUSTER, Key, Observation, Reading
-from nsquark.nsqadmin.history.series import POINTS, Series, Values
+from .reading import CLUSTER, Key, Observation, Reading
+from .series import POINTS, Series, Values
 
 MAX_SERIES = 8000
 FORGET_AFTER = 60  # observations without it: its node is dead, or it was deleted
-STEP = 500  # series that are taken in before somebody else has a turn
+STEP = 500  # series that are taken in before other requests have a turn
 _LONG_GAP = 60.0  # s; a mean over a longer time than that would be taken for a rate
 
 

@@ -1,6 +1,6 @@
 """Samples the cluster while a page is looked at, and a little longer, and feeds the history.
 
-Everybody who looks shares one answer: however many pages are open, the cluster is asked once an interval. A
+All pages share one answer: however many pages are open, the cluster is asked once an interval. A
 cluster that takes long to answer is asked less often.
 """
 
@@ -13,8 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from nsquark.nsqadmin.history.history import History
-from nsquark.nsqadmin.history.reading import Observation
+from .history import History
+from .reading import Observation
 
 INTERVAL = 5.0
 LINGER = 300.0  # a page that is opened again within that time finds its charts without a gap

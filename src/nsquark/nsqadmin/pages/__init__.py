@@ -1,5 +1,5 @@
 """The pages of nsqadmin, rendered on the server: `Pages(cluster).routes()` is what a server mounts."""
 
-from nsquark.nsqadmin.pages.routes import Pages
+from .routes import Pages
 
 __all__ = ["Pages"]

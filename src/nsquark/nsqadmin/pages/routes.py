@@ -8,11 +8,12 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from nsquark.nsqadmin.cluster import Cluster
-from nsquark.nsqadmin.pages import acting, detail, lists, messages, pipelines, search, seeking
-from nsquark.nsqadmin.pages.graphite import Graphite
-from nsquark.nsqadmin.pages.site import HEADERS, Notify, Site
-from nsquark.nsqadmin.routing import Resource
+from ..cluster import Cluster
+from ..routing import Resource
+from .forms import acting, seeking
+from .parts.graphite import Graphite
+from .site import HEADERS, Notify, Site
+from .views import detail, lists, messages, pipelines, search
 
 STATIC = Path(__file__).with_name("static")
 _TYPES = {

@@ -13,17 +13,19 @@ from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
-from nsquark.nsqadmin.api.answers import comes_from_elsewhere
-from nsquark.nsqadmin.cluster import Actions, Cluster, Inspection, NodeNotFound
-from nsquark.nsqadmin.history import History, Sampler
-from nsquark.nsqadmin.pages import cells, snapshot
-from nsquark.nsqadmin.pages import format as shown
-from nsquark.nsqadmin.pages.graphite import OFF, TIMEFRAMES, Graph, Graphite, timeframe_of
-from nsquark.nsqadmin.pages.links import Links, is_web
-from nsquark.nsqadmin.pages.rows import Rows
-from nsquark.nsqadmin.pages.snapshot import Snapshot
-from nsquark.nsqadmin.upstream import Failure, UpstreamError
 from nsquark.version import VERSION
+
+from ..api.answers import comes_from_elsewhere
+from ..cluster import Actions, Cluster, Inspection, NodeNotFound
+from ..history import History, Sampler
+from ..upstream import Failure, UpstreamError
+from . import snapshot
+from .parts import cells
+from .parts import format as shown
+from .parts.graphite import OFF, TIMEFRAMES, Graph, Graphite, timeframe_of
+from .parts.links import Links, is_web
+from .parts.rows import Rows
+from .snapshot import Snapshot
 
 FORM_TIMEOUT = 60.0
 MAX_FORM = 2 << 20  # a message of 1 MiB, percent-encoded, and a little

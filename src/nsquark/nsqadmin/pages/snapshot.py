@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from nsquark.nsqadmin.cluster import Cluster, Latency, Overview
-from nsquark.nsqadmin.history import CLUSTER, Key, Observation, Reading
-from nsquark.nsqadmin.upstream import Failure, UpstreamError
+from ..cluster import Cluster, Latency, Overview
+from ..history import CLUSTER, Key, Observation, Reading
+from ..upstream import Failure, UpstreamError
 
 TOPICS_AT_ONCE = 200
 

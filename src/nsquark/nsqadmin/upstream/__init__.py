@@ -1,6 +1,6 @@
 """Asking nsqds and nsqlookupds: one client, deadlines, TLS, a secret; and what failed."""
 
-from nsquark.http.client_pool import BegunRequest
+from nsquark.http.client.pool import BegunRequest
 
 from .addresses import endpoint
 from .client import Daemon, Upstream, nsqd, nsqlookupd

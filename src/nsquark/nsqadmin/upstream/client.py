@@ -21,12 +21,12 @@ from urllib.parse import SplitResult, urlencode
 
 from nsquark.errors import ConnectFailed, ConnectionLost, NsquarkError
 from nsquark.gotext import quote
-from nsquark.http.client_connection import HungUp, Reply
-from nsquark.http.client_pool import BegunRequest, ClientPool, Origin
-from nsquark.http.client_protocol import BadStatus, https_url, nsq_headers, pack_request
+from nsquark.http.client.connection import HungUp, Reply
+from nsquark.http.client.pool import BegunRequest, ClientPool, Origin
+from nsquark.http.client.protocol import BadStatus, https_url, nsq_headers, pack_request
 from nsquark.net.addresses import join_address
-from nsquark.nsqadmin.fast_json import parse_json
 
+from ..fast_json import parse_json
 from .addresses import endpoint, is_secure
 from .failures import Failure
 
@@ -159,7 +159,7 @@ class Upstream:
                     failures.append(failure_of(daemon, error))
                 else:
                     answers.append((daemon, answer))
-        except BaseException:  # cancelled: nobody waits for the others any more
+        except BaseException:  # cancelled: the caller does not wait for the others any more
             for request in waiting:
                 if isinstance(request, BegunRequest):
                     request.give_up()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nsquark.http.client import ask
-from nsquark.http.client_protocol import BadStatus, ClientResponse, nsq_headers
+from nsquark.http.client.protocol import BadStatus, ClientResponse, nsq_headers
+from nsquark.http.client.single_request import ask
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.protocol.certificates import Certificates
 

@@ -27,7 +27,7 @@ class LookupPeer:
     def __init__(self, address: str, connect: Callable[[str], LookupConnection]) -> None:
         self.address = address
         self.connection: LookupConnection | None = None
-        self.settled = asyncio.Event()  # set once the lookupd has told who it is, or could not be reached
+        self.settled = asyncio.Event()  # set once the lookupd has told its name, or could not be reached
         self._new_connection = connect
         self._delay = FIRST_DELAY
         self._said: tuple[str, float] = ("", 0.0)

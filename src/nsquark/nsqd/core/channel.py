@@ -237,7 +237,7 @@ class Channel(ChannelDelivery):
         """Which consumer has this message in flight.
 
         Once the consumers have been searched as often as there are flights, an index of the flights is
-        cheaper. From then on deliveries are noted for it, until there are very many and nobody has asked.
+        cheaper. From then on deliveries are noted for it, until there are very many and no command has asked.
         """
         if self.deliveries is None or self._holders is None or self._holders.outgrown:
             self.deliveries = self._holders = None
@@ -361,7 +361,7 @@ class Channel(ChannelDelivery):
                 self.topic.journaled()
 
     def commit(self, position: int, moves: int | None = None) -> bool:
-        """Finish everything before `position`, whoever has it. Never goes back.
+        """Finish everything before `position`, whichever consumer has it. Never goes back.
 
         A reader that says how many `moves` it knows has no effect once an operator has moved the channel
         again: then the reader must follow, and False is returned.
@@ -376,7 +376,7 @@ class Channel(ChannelDelivery):
         self.emptied.drop_below(position)
         return True
 
-    # ---- who reads it
+    # ---- readership
 
     def read_for(self, duration: int) -> None:
         """A reader is there, and stays so many ns unless it says otherwise."""
@@ -391,14 +391,14 @@ class Channel(ChannelDelivery):
 
     @property
     def idle(self) -> int:
-        """For how many ns nobody has read the channel; 0 while it is read."""
+        """For how many ns the channel has not been read; 0 while it is read."""
         return 0 if self.consumers else self.readership.idle(self.topic.monotonic())
 
     @property
     def hold_timeout(self) -> int:
-        """For how many ns the log is kept for the channel while nobody reads it; 0 for ever.
+        """For how many ns the log is kept for the channel while it is not read; 0 for ever.
 
-        --channel-hold-timeout does not count for dead letters: nobody reads those until they are redelivered.
+        --channel-hold-timeout does not count for dead letters: those are not read until they are redelivered.
         """
         if self.readership.hold_timeout is not None:
             return self.readership.hold_timeout
@@ -418,7 +418,7 @@ class Channel(ChannelDelivery):
         first, start = self.topic.log.first, self.low()
         if start < first:
             logger.warning(
-                "channel %s:%s: positions %d to %d are deleted unread, since nobody reads the channel",
+                "channel %s:%s: positions %d to %d are deleted unread, since the channel is not read",
                 self.topic.name,
                 self.name,
                 start,
@@ -427,7 +427,7 @@ class Channel(ChannelDelivery):
             self.lose(start, first)
 
     def discard(self, start: int, end: int) -> None:
-        """Finish [start, end), whoever has it."""
+        """Finish [start, end), whichever consumer has it."""
         self.finished(start, end)
         self.drop_waiting(start, end)
         for consumer in self.consumers:

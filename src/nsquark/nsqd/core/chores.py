@@ -1,4 +1,4 @@
-"""Long work on the event loop, a slice at a time, with turns for everybody else in between."""
+"""Long work on the event loop, a slice at a time, with turns for all other work in between."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ChannelDelivery(Backlog):
         """Have an old file indexed in the background, and `deliver` called after that."""
         raise NotImplementedError
 
-    # ---- who has room
+    # ---- consumers with room
 
     def offer(self, consumer: Consumer) -> bool:
         """Note the consumer as ready, if it has room. This is the only way into `ready`."""
@@ -215,7 +215,7 @@ class ChannelDelivery(Backlog):
         if self.deliveries is not None and len(self.deliveries) < MOST_NOTED:
             self.deliveries.append((flight.first, flight.end, consumer))
         else:
-            self.deliveries = None  # nobody has asked for long
+            self.deliveries = None  # no command has asked for long
 
     def _send_sample(self, consumer: Consumer, run: Run, monotonic: int) -> None:
         """Send about the share of the run that the consumer wants; the rest is finished for the channel."""

@@ -66,7 +66,7 @@ class PendingPublishes:
             self._commit()
 
     def take_receipts(self) -> list[Receipt]:
-        """Those who published since the last call; the caller settles them."""
+        """The publishers since the last call; the caller settles them."""
         receipts = self.receipts
         self.receipts = []
         return receipts

@@ -343,7 +343,7 @@ class Topic(TopicChannels):
             receipt.settle(error.strerror or str(error))
 
     def take_receipts(self) -> list[Receipt]:
-        """Those who wait for the disk; the caller settles them."""
+        """The publishers that wait for the disk; the caller settles them."""
         receipts = self.unsynced_receipts
         self.unsynced_receipts = []
         return receipts

@@ -62,7 +62,7 @@ class TopicChannels:
         self.exiting = False
         self.active = True  # since it was last trimmed
         self.moves = 0  # of channels, to any position
-        self.holds: dict[object, int] = {}  # who wants the log kept from which position on
+        self.holds: dict[object, int] = {}  # by reader: the position from which on it wants the log kept
         self.delivery_times = Histogram()  # from its publish until it is first sent, once per channel
         self.needs_slow_path = True
         self._held: deque[Deferred] = deque()  # deferred, and behind `pumped`, by position
@@ -285,7 +285,7 @@ class TopicChannels:
         return self.clock()
 
     def monotonic(self) -> int:
-        """ns by a clock that nobody sets."""
+        """ns by a clock that is never set."""
         return self._turn.monotonic()
 
     def metadata_changed(self, ephemeral: bool) -> None:

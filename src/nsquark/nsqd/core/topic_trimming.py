@@ -99,13 +99,13 @@ class TopicTrimming:
 
     @staticmethod
     def _let_go(channel: Channel) -> None:
-        """Have a channel that nobody reads give up what is deleted, and say that the log is not kept."""
+        """Have a channel that is not read give up what is deleted, and say that the log is not kept."""
         if channel.exiting or channel.holds_log:
             return
         if not channel.readership.is_let_go:
             channel.readership.is_let_go = True
             logger.warning(
-                "channel %s:%s: nobody has read it for %d s: the log is no longer kept for it (%d messages)",
+                "channel %s:%s: not read for %d s: the log is no longer kept for it (%d messages)",
                 channel.topic.name,
                 channel.name,
                 channel.idle // 1_000_000_000,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import isawaitable
 
 from nsquark.http import HttpError, PendingResponse, Request, Response
-from nsquark.http.router import Handler
+from nsquark.http.server.router import Handler
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.commit_gate import CommitGate
 

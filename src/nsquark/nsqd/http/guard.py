@@ -38,10 +38,10 @@ from nsquark.http import (
     v1_body,
 )
 from nsquark.net.layered_transport import Layers
-from nsquark.nsqd.protocol.auth import PUBLISH, SUBSCRIBE, Authorizations
+from nsquark.nsqd.protocol.auth.authorizations import PUBLISH, SUBSCRIBE, Authorizations
 
 if TYPE_CHECKING:
-    from nsquark.nsqd.protocol.auth_servers import AuthServers, Credentials
+    from nsquark.nsqd.protocol.auth.auth_servers import AuthServers, Credentials
 
 ANYBODY, KNOWN, APPLICATION = "anybody", "known", "application"
 READ, SUBSCRIBE_OR_EVERYTHING = "read", "subscribe or everything"
@@ -92,7 +92,7 @@ class HttpGuard:
         return digest.digest()
 
     async def _query(self, who: Credentials, key: bytes) -> Authorizations | None:
-        from nsquark.nsqd.protocol.auth_servers import NotAnswered
+        from nsquark.nsqd.protocol.auth.auth_servers import NotAnswered
 
         held = None
         try:
@@ -116,7 +116,7 @@ async def _answer(
 
 
 def _credentials(request: Request) -> Credentials:
-    from nsquark.nsqd.protocol.auth_servers import Credentials
+    from nsquark.nsqd.protocol.auth.auth_servers import Credentials
 
     scheme, _, secret = (request.header("Authorization") or "").partition(" ")
     secret = secret.strip()

@@ -46,7 +46,7 @@ class RetentionApi:
         return v1_json(describe_retention(topic))
 
     async def hold_timeout(self, request: Request) -> Response:
-        """How long the log is kept for a channel that nobody reads, whatever --channel-hold-timeout says."""
+        """How long the log is kept for a channel that is not read, whatever --channel-hold-timeout says."""
         channel = find_channel(self._broker, request)
         channel.readership.hold_timeout = _parse_time(request.parameter("to"), "to")
         with storing():

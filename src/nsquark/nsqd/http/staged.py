@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from nsquark.gotext import parse_int
 from nsquark.http import HttpError, Request, Response, Router, v1_json
-from nsquark.http.slices import slices
+from nsquark.http.server.slices import slices
 from nsquark.names import is_ephemeral, is_valid_name
 from nsquark.nsqd.broker import Broker
-from nsquark.nsqd.protocol.auth import PUBLISH, Authorizations
+from nsquark.nsqd.protocol.auth.authorizations import PUBLISH, Authorizations
 from nsquark.nsqd.staged.application import Home, Published, Stage, StagingError, Wanted
 from nsquark.nsqd.staged.stage_file import BadStage
 

@@ -50,7 +50,7 @@ from nsquark.wire import (
     parse_identify,
 )
 
-from .auth import AuthServerNeeded
+from .auth.authorizations import AuthServerNeeded
 from .negotiation import Upgrades
 from .publishing import Publishing, checked_name, quoted
 from .session import CLOSING, INIT, SUBSCRIBED, Session

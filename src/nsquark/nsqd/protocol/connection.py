@@ -27,7 +27,7 @@ from nsquark.nsqd.core.answers import AnswerQueue
 from nsquark.nsqd.core.timers import Timers
 from nsquark.wire import Event, pack_error
 
-from .auth import AuthServerNeeded
+from .auth.authorizations import AuthServerNeeded
 from .commands import Commands
 from .heartbeat import Heartbeat
 from .publishing import Publishing
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from nsquark.net.layered_transport import Layers
     from nsquark.nsqd.broker import Broker
 
-    from .auth_servers import Credentials
+    from .auth.auth_servers import Credentials
     from .negotiation import Upgrades
 
 logger = logging.getLogger(__name__)

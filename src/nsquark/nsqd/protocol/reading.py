@@ -17,7 +17,7 @@ from nsquark.errors import ConnectionLost, MpubFailed, ProtocolError, PubFailed
 from nsquark.kernel import Buffer
 from nsquark.wire import CommandParser, Event, Mpub, Pubs
 
-from .auth import AuthServerNeeded
+from .auth.authorizations import AuthServerNeeded
 from .read_states import (
     BUSY,
     ENDED,

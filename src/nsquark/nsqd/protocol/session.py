@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nsquark.nsqd.options import Options
     from nsquark.wire import Identify
 
-    from .auth_servers import Credentials
-    from .client_auth import ClientAuth
+    from .auth.auth_servers import Credentials
+    from .auth.client_auth import ClientAuth
 
 # As NSQ numbers them; /stats shows the number.
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
@@ -90,7 +90,7 @@ class Session:
 
     def credentials(self, secret: bytes) -> Credentials:
         """The credentials that the auth servers are asked about."""
-        from .auth_servers import Credentials
+        from .auth.auth_servers import Credentials
 
         tls = self.layers.tls if self.layers is not None else None
         return Credentials(secret, self._peer_host, self.tls, tls.common_name if tls is not None else "")

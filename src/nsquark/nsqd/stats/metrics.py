@@ -240,7 +240,7 @@ def _held_back(channels: Iterable[tuple[str, Channel]]) -> Iterator[str]:
         for labels, held, _ in found:
             yield f"{name}{{{labels}}} {getattr(held, field)}\n"
     name = "nsqd_channel_idle_seconds"
-    yield _head(name, GAUGE, "For how long nobody has read the channel; 0 while it is read.")
+    yield _head(name, GAUGE, "For how long the channel has not been read; 0 while it is read.")
     for labels, _, idle in found:
         yield f"{name}{{{labels}}} {idle}\n"
 

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "nsqd.dat"
 RETENTION_KEYS = ("retention_bytes", "retention_time")
-WORTH_SAVING = 60_000_000_000  # ns in which nobody has read a channel
+WORTH_SAVING = 60_000_000_000  # ns in which a channel has not been read
 
 
 class BadMetadata(NsquarkError):

@@ -177,7 +177,7 @@ class Syncer:
     def _tell(self, done: Callable[[], None]) -> None:
         """Have the event loop go on with what the thread has done."""
         self._done.append(done)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no publisher waits any more
             self._loop.call_soon_threadsafe(self._go_on)
 
     def _go_on(self) -> None:
@@ -277,7 +277,7 @@ class Syncer:
                 work()
             except OSError as error:
                 failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no publisher waits any more
                 self._loop.call_soon_threadsafe(done, failure)
 
         self._pool.submit(guarded)

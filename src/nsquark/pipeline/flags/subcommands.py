@@ -67,7 +67,7 @@ def _check_merging(options: MergedFiles) -> None:
 @dataclass(repr=False, eq=False)
 class Archive(Streaming, MergedFiles, TableFlags):
     exact_files: bool = flag(
-        BOOL, True, "files that are exact for everybody who lists them; false: Spark's own file sink"
+        BOOL, True, "files that are exact for every program that lists them; false: Spark's own file sink"
     )
     value_type: str = flag(STRING, BINARY, "what bodies are in the files: binary or string")
 

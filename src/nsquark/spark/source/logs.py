@@ -39,7 +39,7 @@ class LogRange(NamedTuple):
 
 
 def warn_of_gone_beginning(log: LogRange) -> None:
-    """Say what is missing to a user who asks for everything, if the log no longer has its first messages."""
+    """Say what is missing to a user that asks for everything, if the log no longer has its first messages."""
     if log.origin is not None and log.origin < log.first:
         logger.warning(
             "topic %r at nsqd %s: 'earliest' is position %d; the messages [%d, %d) are no longer in the log: "

@@ -24,7 +24,7 @@ class FetchOptions:
     retries: int
     retry_interval: float
     fail_on_data_loss: bool
-    through: str = ""  # the channel of a streaming query, by which the nsqd knows who may read
+    through: str = ""  # the channel of a streaming query, by which the nsqd knows what may be read
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyarrow.fs import LocalFileSystem
 
 from nsquark.durable import sync_path
-from nsquark.spark.errors import TableError
 
+from ..errors import TableError
 from .data_files import DataFile
 from .exact_table import Batch, Committed, open_filesystem
 

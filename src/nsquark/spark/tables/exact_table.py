@@ -1,6 +1,6 @@
 """The batches of a query in a table: each batch is there once, whatever is killed.
 
-A batch is written in two steps. Spark's tasks write files that nobody reads yet. Then one commit names these
+A batch is written in two steps. Spark's tasks write files that are not read yet. Then one commit names these
 files, the query and the number of the batch. The commit is a single step of the table: a version of a Delta
 table, a snapshot of an Iceberg table, or a manifest. A batch that Spark replays finds its number in the table
 and is left out.
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from nsquark.spark.errors import OldCheckpoint, TableError
-
+from ..errors import OldCheckpoint, TableError
 from .data_files import DataFile, FileWriter, digest_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from nsquark.spark.errors import TableError
-
+from ..errors import TableError
 from .exact_table import Batch, Committed, open_filesystem
 
 _PROPERTY: Final = "nsquark.batch."

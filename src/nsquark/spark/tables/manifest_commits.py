@@ -12,8 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from nsquark.spark.errors import TableError
-
+from ..errors import TableError
 from .data_files import open_new, sync_local
 from .exact_table import Batch, Committed, open_filesystem
 from .manifests import FOLDER, VERSION, ManifestName, list_folder, list_names, load, uncovered

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from nsquark.spark.errors import TableError
-
+from ..errors import TableError
 from .exact_table import open_filesystem
 
 FOLDER: Final = "_manifests"

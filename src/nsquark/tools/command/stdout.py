@@ -1,4 +1,4 @@
-"""stdout, written by a thread: a reader who has stopped (a pager) holds up neither heartbeats nor Ctrl-C."""
+"""stdout, written by a thread: a reader that has stopped (a pager) holds up neither heartbeats nor Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StdoutWriter:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-        # A daemon: nothing ends a write that nobody reads, and the process need not wait for it.
+        # A daemon: nothing ends a write that is not read, and the process need not wait for it.
         threading.Thread(target=self._write_all, name="stdout", daemon=True).start()
 
     async def write(self, data: bytes) -> None:

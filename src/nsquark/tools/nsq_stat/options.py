@@ -10,8 +10,9 @@ from typing import Any
 from nsquark.cli.flags import BOOL, DURATION, STRING, STRINGS, FlagSet, Kind, flag
 from nsquark.client.addresses import as_addresses
 from nsquark.gotext import OUT_OF_RANGE, parse_int, quote
-from nsquark.tools.command.options import Common
-from nsquark.tools.command.running import ToolError
+
+from ..command.options import Common
+from ..command.running import ToolError
 
 NAME = "nsq_stat"
 

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from nsquark.errors import ConnectionLost, NsquarkError
-from nsquark.http.client import ask
-from nsquark.http.client_protocol import nsq_headers, parse_json
+from nsquark.http.client.protocol import nsq_headers, parse_json
+from nsquark.http.client.single_request import ask
 from nsquark.net.addresses import join_address
-from nsquark.tools.command.running import ToolError
 
+from ..command.running import ToolError
 from .counters import Counters, parse_counters
 from .options import Options
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from nsquark.cli import process
-from nsquark.tools.command.running import Tool
-from nsquark.tools.command.stdout import StdoutWriter
 
+from ..command.running import Tool
+from ..command.stdout import StdoutWriter
 from . import plain
 from .counters import total
 from .options import FLAGS, NAME, Options, check

@@ -8,9 +8,9 @@ from typing import Final
 
 from nsquark.client import Consumer
 from nsquark.client.events import ConnectionRefused, Event
-from nsquark.tools.command.options import consumer_config
-from nsquark.tools.command.running import ToolError
 
+from ..command.options import consumer_config
+from ..command.running import ToolError
 from .options import NAME, Options
 from .output import Output
 

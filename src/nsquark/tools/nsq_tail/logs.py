@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator
 from nsquark.client.config import Config
 from nsquark.client.http_api import NsqlookupdHttp
 from nsquark.errors import ConnectionLost, NsquarkError
-from nsquark.http.client_protocol import BadStatus, nsq_headers
+from nsquark.http.client.protocol import BadStatus, nsq_headers
 from nsquark.net.addresses import join_address
-from nsquark.tools.command.options import consumer_config
-from nsquark.tools.command.running import ToolError
-from nsquark.tools.log_place import LATEST
-from nsquark.tools.log_reader import LogMessage, LogReader, TopicNotFound
 
+from ..command.options import consumer_config
+from ..command.running import ToolError
+from ..log_place import LATEST
+from ..log_reader import LogMessage, LogReader, TopicNotFound
 from .merging import merged
 from .options import NAME, Options
 from .output import Output

@@ -9,7 +9,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import TypeVar
 
-from nsquark.tools.log_reader import LogMessage
+from ..log_reader import LogMessage
 
 S = TypeVar("S", bound=Hashable)
 Runs = AsyncIterator[list[LogMessage]]

@@ -11,9 +11,10 @@ from typing import Any
 from nsquark.cli.flags import BOOL, INT, STRING, STRINGS, FlagSet, Kind, flag
 from nsquark.errors import UsageError
 from nsquark.names import is_valid_name
-from nsquark.tools.command.options import Consuming, check_addresses, consumer_config
-from nsquark.tools.command.running import ToolError
-from nsquark.tools.log_place import Place, parse_place
+
+from ..command.options import Consuming, check_addresses, consumer_config
+from ..command.running import ToolError
+from ..log_place import Place, parse_place
 
 NAME = "nsq_tail"
 

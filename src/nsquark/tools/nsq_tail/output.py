@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from nsquark.kernel import Delivery
-from nsquark.tools.command.stdout import StdoutWriter
+
+from ..command.stdout import StdoutWriter
 
 
 class Output:
@@ -36,7 +37,7 @@ class Output:
         await self._write(b"".join(lines), Counter(topic for topic, _ in messages))
 
     async def _write(self, data: bytes, counts: Mapping[str, int]) -> None:
-        # A caller who is cancelled does not undo the write, and the messages count.
+        # A caller that is cancelled does not undo the write, and the messages count.
         self._writing = asyncio.create_task(self._write_and_count(data, counts))
         self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._writing)

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 
 from nsquark.cli import process
-from nsquark.tools.command.running import Tool
 
+from ..command.running import Tool
 from .channels import ChannelTail
 from .logs import LogTail
 from .options import FLAGS, NAME, Options, check

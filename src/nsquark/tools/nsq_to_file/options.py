@@ -12,6 +12,7 @@ from nsquark.cli.flags import BOOL, DURATION, INT, STRING, STRINGS, CommandLine,
 from nsquark.cli.logs import LEVELS
 from nsquark.client import Consumer
 from nsquark.errors import UsageError
+from nsquark.gotext import compile_pattern
 
 from ..command.options import Consuming, check_addresses
 from ..command.running import ToolError
@@ -126,7 +127,7 @@ def check(options: Options) -> None:
     if options.format not in FORMATS:
         raise ToolError(f"--format {options.format!r} is none of {', '.join(FORMATS)}")
     _check_positive(options, "sync_interval", "topic_refresh", "max_in_flight")
-    pattern = compile_pattern(options.topic_pattern)
+    pattern = compile_topic_pattern(options.topic_pattern)
     if options.topic and not any(map(pattern.search, options.topic)):
         raise ToolError(f"--topic-pattern {options.topic_pattern!r} matches no --topic")
     if options.needs_revisions and REVISION not in options.filename_format:
@@ -150,15 +151,11 @@ def _check_positive(options: Options, *fields: str) -> None:
             raise ToolError(f"--{field.replace('_', '-')} should be positive")
 
 
-def compile_pattern(pattern: str) -> Any:
-    """The pattern in Go's syntax. Raises ToolError."""
-    import re2  # most runs have no pattern, and this would slow their start
-
-    settings = re2.Options()
-    settings.log_errors = False
+def compile_topic_pattern(pattern: str) -> Any:
+    """Raises ToolError."""
     try:
-        return re2.compile(pattern, settings)
-    except re2.error as error:
+        return compile_pattern(pattern)
+    except ValueError as error:
         raise ToolError(f"invalid --topic-pattern {pattern!r}: {error}") from None
 
 

@@ -15,15 +15,15 @@ from functools import partial
 from nsquark.client import Config, Event
 from nsquark.client.events import Connected, ConnectionRefused
 from nsquark.errors import NsquarkError, ProtocolError
-from nsquark.http.client import ask
-from nsquark.http.client_protocol import nsq_headers, parse_json
+from nsquark.http.client.protocol import nsq_headers, parse_json
+from nsquark.http.client.single_request import ask
 from nsquark.names import is_valid_name
 
 from ..command.running import ToolError
 from .encoding import Encoder, Gzip, Plain, Zstd, jsonl_lines, plain_lines
 from .errors import Fatal
 from .leftovers import move_leftovers
-from .options import Options, compile_pattern, file_names
+from .options import Options, compile_topic_pattern, file_names
 from .rotation import Archive, ArchiveSettings
 from .topic_writer import Subscription, TopicWriter
 
@@ -39,7 +39,7 @@ class Topics:
         self._options = options
         self._config = config
         self._settings = _settings(options)
-        self._pattern = compile_pattern(options.topic_pattern) if options.topic_pattern else None
+        self._pattern = compile_topic_pattern(options.topic_pattern) if options.topic_pattern else None
         self._threads = ThreadPoolExecutor(_THREADS, "archive")
         self._writers: dict[str, TopicWriter] = {}
         self._skipped: set[str] = set()

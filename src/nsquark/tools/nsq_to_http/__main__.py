@@ -6,7 +6,7 @@ import logging
 import sys
 
 from nsquark.cli import process
-from nsquark.http.client_pool import ClientPool
+from nsquark.http.client.pool import ClientPool
 from nsquark.version import NSQ_VERSION
 
 from ..command.options import consumer_config

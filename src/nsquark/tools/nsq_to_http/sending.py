@@ -13,7 +13,7 @@ from random import random
 
 from nsquark.client import Consumer, Message, Requeue
 from nsquark.errors import NsquarkError
-from nsquark.http.client_pool import ClientPool
+from nsquark.http.client.pool import ClientPool
 
 from ..forward.running import Counts
 from ..forward.targets import MODES, TargetChoice

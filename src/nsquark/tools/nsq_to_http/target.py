@@ -11,8 +11,8 @@ from typing import Protocol
 from urllib.parse import SplitResult, quote_plus, unquote
 
 from nsquark.errors import UsageError
-from nsquark.http.client_pool import ClientRequest, origin_of, quote_url
-from nsquark.http.client_protocol import pack_request, parse_url
+from nsquark.http.client.pool import ClientRequest, origin_of, quote_url
+from nsquark.http.client.protocol import pack_request, parse_url
 
 from ..command.running import ToolError
 

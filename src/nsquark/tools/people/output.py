@@ -29,7 +29,7 @@ class ClosedPipe(BrokenPipeError):
 
 
 class Output:
-    """A descriptor to write to from an event loop, without making it non-blocking for others who share it."""
+    """A descriptor to write to from an event loop, without making it non-blocking for other processes."""
 
     def __init__(self, fd: int = 1) -> None:
         self._fd = fd

@@ -11,8 +11,9 @@ from nsquark.cli.flags import INT, STRING, STRINGS, FlagSet, flag
 from nsquark.client.addresses import as_addresses
 from nsquark.client.config import Config
 from nsquark.names import is_valid_name
-from nsquark.tools.command.options import CLIENT_OPTIONS, Common, client_config
-from nsquark.tools.command.running import ToolError
+
+from ..command.options import CLIENT_OPTIONS, Common, client_config
+from ..command.running import ToolError
 
 NAME = "to_nsq"
 # Seconds without progress on a connection. NSQ's 1 s is for a producer that has one small command under way.

@@ -18,9 +18,9 @@ from nsquark.cli import process
 from nsquark.client.addresses import as_addresses
 from nsquark.client.config import DEFAULT_MAX_BODY_SIZE, DEFAULT_MAX_MSG_SIZE
 from nsquark.errors import NsquarkError
-from nsquark.tools.command.running import Tool, ToolError
 from nsquark.wire.commands import line, pack_command
 
+from ..command.running import Tool, ToolError
 from .destination import Destination
 from .options import FLAGS, NAME, Options, check, producer_config
 from .splitter import Splitter, Throttle

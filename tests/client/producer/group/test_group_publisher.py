@@ -208,7 +208,7 @@ async def test_a_slow_primary_is_kept_while_no_other_member_leads(monkeypatch: p
         a.handlers["PUB"] = silent
         slow = producer.publish_nowait("t", b"1")
         await a.has(b"1")
-        await until(lambda: b.address in producer._publishers._failures)  # type: ignore[union-attr]
+        await until(lambda: b.address in producer._publishers._queue.failures)  # type: ignore[union-attr]
         a.peers[-1].respond()
         await slow
         del a.handlers["PUB"]
@@ -243,7 +243,7 @@ async def test_a_primary_that_is_silent_and_then_gone_is_dialled_again(
         a.handlers["PUB"] = silent
         lost = producer.publish_nowait("t", b"1")
         await a.has(b"1")
-        await until(lambda: b.address in producer._publishers._failures)  # type: ignore[union-attr]
+        await until(lambda: b.address in producer._publishers._queue.failures)  # type: ignore[union-attr]
         del a.handlers["PUB"]
         a.peers[-1].drop()
         with pytest.raises(OutcomeUnknown):

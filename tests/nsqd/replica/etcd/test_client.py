@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from nsquark.errors import UsageError
-from nsquark.http.client import request
+from nsquark.http.client.single_request import request
 from nsquark.nsqd.replica.etcd.client import (
     EtcdClient,
     EtcdError,

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from nsquark.tools.people.commands.bench_workloads import WORKLOADS, Result
+from nsquark.tools.people.bench_workloads import WORKLOADS, Result
 from tests.tools.people.command import Running, failure, output
 
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from nsquark.tools.people.commands.top_view import TopView
-from nsquark.tools.people.figures import ChannelFigures, TopicFigures
+from nsquark.tools.people.cluster.figures import ChannelFigures, TopicFigures
 from nsquark.tools.people.output import console
+from nsquark.tools.people.top_view import TopView
 from tests.tools.people.command import SOON, failure, output, terminal
 
 

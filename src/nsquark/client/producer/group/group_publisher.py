@@ -1,13 +1,7 @@
 """Publishing to the primary of a replica group, whichever member that is.
 
-Publishes wait in one queue, in the order of the calls, until they are sent to the primary. At most one
-connection is used at a time. When it is lost, every publish that was surely not stored goes back to the front
-of the queue, in order; one that was sent and has no answer fails with OutcomeUnknown, unless it may be
-repeated.
-
-    publish ──▶ waiting ──▶ sent ──▶ OK
-                   ▲          │
-                   └──────────┘ refused, or never written to a socket
+At most one connection is used at a time. `PublishQueue` keeps the publishes until the primary has stored
+them; here the primary is found, gets what waits, and is left when another member leads.
 """
 
 from __future__ import annotations
@@ -20,10 +14,7 @@ from collections.abc import Iterator, Sequence
 from nsquark.errors import (
     ConnectFailed,
     ConnectionLost,
-    OutcomeUnknown,
-    PendingFull,
     ProtocolError,
-    PublishTimeout,
     UsageError,
 )
 from nsquark.wire.commands import NOP
@@ -36,12 +27,12 @@ from ...message import Message
 from ..size_limits import Body, SizeLimits, split_size
 from .members import GroupMembers
 from .primary_search import MemberConnection, PrimarySearch, group_delays
-from .queued_publish import NOT_STORED, QueuedPublish, ends_what_is_behind
+from .publish_queue import PublishQueue
 
 logger = logging.getLogger(__name__)
 
 _SILENT = 1.0  # seconds without an answer, after which the other members are asked whether one of them leads
-_FINEST = 0.05  # seconds between two looks at the deadlines
+_FINEST = 0.05  # seconds between two looks at a silent primary
 
 
 class GroupPublisher:
@@ -60,21 +51,14 @@ class GroupPublisher:
         self._members = GroupMembers(addresses, group, lookupds, config, self._emit)
         self._config = config
         self._max_pending = max_pending
-        self._repeat_unknown = repeat_unknown
         self._on_event = on_event
-        self._waiting: deque[QueuedPublish] = deque()
-        self._sent: deque[QueuedPublish] = (
-            deque()
-        )  # the last ones are those that the connection has unanswered
+        self._queue = PublishQueue(self._members, max_pending, repeat_unknown, self._primary_address)
         self._member: MemberConnection | None = None
         self._limits = SizeLimits(config, IdentifyResponse())
-        self._failures: dict[str, ConnectFailed] = {}
-        self._refusal = ""  # of the last publish that was refused, until one is stored
         self._delays: Iterator[float] | None = None  # None after an answer: the next search begins at once
         self._search: asyncio.Task[None] | None = None
         self._resumed: asyncio.Future[None] | None = None  # calls `_send` when nsqd reads again
         self._connected: asyncio.Future[None] | None = None  # for callers that wait for a primary
-        self._deadline_timer: asyncio.TimerHandle | None = None
         self._silence_timer: asyncio.TimerHandle | None = None
         self._answered_at = 0.0
         self._closed = False
@@ -96,27 +80,21 @@ class GroupPublisher:
 
         Raises UsageError if the primary is known not to take it.
         """
-        loop = asyncio.get_running_loop()
         if size > self._limits.unchecked and self._member is not None:
             self._limits.check(self._member.address, command, bodies)
-        deadline = loop.time() + timeout
-        repeats = float("inf") if self._repeat_unknown else retries
-        publish = QueuedPublish(command, size, bodies, deadline, repeats, loop.create_future())
-        self._waiting.append(publish)
-        if self._deadline_timer is None or deadline < self._deadline_timer.when():
-            self._expire_at(deadline)
+        future = self._queue.add(command, size, timeout, retries, bodies)
         self._send()
-        return publish.future
+        return future
 
     def publish_nowait(
         self, command: Sequence[bytes], size: int, timeout: float, bodies: Sequence[Body] | None = None
     ) -> asyncio.Future[bytes]:
         """`publish` for a caller that does not wait. Raises PendingFull, too."""
-        if len(self._waiting) + len(self._sent) >= self._max_pending:
-            self._waiting = deque(each for each in self._waiting if not each.future.done())
-            if len(self._waiting) + len(self._sent) >= self._max_pending:
-                raise PendingFull(f"{self._max_pending} publishes are not stored yet")
+        self._queue.check_room()
         return self.publish(command, size, timeout, 0, bodies)
+
+    def _primary_address(self) -> str:
+        return self._member.address if self._member is not None else "the primary"
 
     @property
     def _connection(self) -> NsqdConnection[Message] | None:
@@ -125,22 +103,21 @@ class GroupPublisher:
 
     def _send(self, _: object = None) -> None:
         """Send what waits, as far as the primary takes it; without a primary, look for it."""
-        waiting = self._waiting
-        connection = self._connection
+        connection, queue = self._connection, self._queue
         if connection is None or not connection.open:
-            if waiting:
+            if queue.waiting:
                 self._look_for_primary()
             return
-        sent, limits = self._sent, self._limits
+        sent, limits = queue.sent, self._limits
         if not sent:
             self._answered_at = connection.loop.time()
-        while waiting and connection.unanswered < self._max_pending:
+        while queue.waiting and connection.unanswered < self._max_pending:
             if (resumed := connection.write_resumed) is not None:
                 if resumed is not self._resumed:
                     self._resumed = resumed
                     resumed.add_done_callback(self._send)
                 break
-            publish = waiting.popleft()
+            publish = queue.waiting.popleft()
             if publish.future.done():  # cancelled, or too late
                 continue
             if publish.size > limits.unchecked:
@@ -161,14 +138,12 @@ class GroupPublisher:
         connection = self._connection
         if connection is None:
             return
-        sent = self._sent
-        for _ in range(len(sent) - connection.unanswered):
-            sent.popleft()
+        self._queue.answered_but(connection.unanswered)
         self._answered_at = connection.loop.time()
-        self._delays, self._refusal = None, ""
+        self._delays = None
         if self._search is not None:  # it was silent for a moment only
             self._search.cancel()
-        if self._waiting:
+        if self._queue.waiting:
             self._send()
 
     def _inherit(
@@ -178,34 +153,10 @@ class GroupPublisher:
         refused: ProtocolError | None,
         error: Exception,
     ) -> None:
-        """The connection is gone. Decide for each publish without an OK: it fails, or is sent again."""
-        publishes = list(self._sent)[len(self._sent) - len(unanswered) :]
-        self._sent.clear()
-        again: list[QueuedPublish] = []
-        for place, publish in enumerate(publishes):
-            if publish.future.done():
-                continue
-            if place == 0 and refused is not None:
-                if isinstance(refused, NOT_STORED):
-                    again.append(publish)
-                else:
-                    publish.future.set_exception(refused)
-            elif place >= count_sent or (refused is not None and ends_what_is_behind(refused)):
-                again.append(publish)
-            elif publish.repeats > 0:
-                publish.repeats -= 1
-                publish.maybe_stored = True
-                again.append(publish)
-            else:
-                publish.maybe_stored = True
-                publish.future.set_exception(
-                    OutcomeUnknown(f"{self._members}: {error}; the message may be stored, or not")
-                )
-        if refused is not None and isinstance(refused, NOT_STORED):
-            self._refusal = str(refused)
-        self._waiting.extendleft(reversed(again))
+        """The connection is gone, and leaves publishes without an OK."""
+        self._queue.take_back(len(unanswered), count_sent, refused, error)
         if self._closed:
-            self._fail_waiting(ConnectFailed("the producer was closed"))
+            self._queue.fail_waiting(ConnectFailed("the producer was closed"))
 
     def _lost(self, member: MemberConnection, error: Exception | None) -> None:
         if self._member is not member:
@@ -217,14 +168,14 @@ class GroupPublisher:
         self._emit(Disconnected(member.address, error))
         if self._search is not None:
             self._search.cancel()  # it passes over this member; the next one does not
-        elif self._waiting:
+        elif self._queue.waiting:
             self._look_for_primary()
 
     def _heed_silence(self) -> None:
         """Nothing was answered for a while: another member may lead by now."""
         self._silence_timer = None
         connection = self._connection
-        if connection is None or not self._sent:
+        if connection is None or not self._queue.sent:
             return
         now = connection.loop.time()
         if now - self._answered_at >= _SILENT:
@@ -249,7 +200,7 @@ class GroupPublisher:
             self._delays = group_delays(self._config).delays()
         if delay and skip is None:
             await asyncio.sleep(delay)
-        search = PrimarySearch(self._members, self._config, self._emit, self._failures)
+        search = PrimarySearch(self._members, self._config, self._emit, self._queue.failures)
         skipped = {skip} if skip is not None else set()
         while True:
             found = await search.find(skipped)
@@ -297,24 +248,13 @@ class GroupPublisher:
                 logger.error("%s: the search for the primary failed", self._members, exc_info=error)
                 error = ConnectFailed(f"{self._members}: {error!r}")
             if self._member is None:
-                self._fail_waiting(error)
+                self._queue.fail_waiting(error)
                 self._wake_connected(error)
         elif self._connection is not None:
             self._wake_connected(None)
         elif self._connected is not None:
             self._look_for_primary()
         self._send()
-
-    def _fail_waiting(self, error: ConnectFailed) -> None:
-        """Nothing of what waits can be sent."""
-        waiting, self._waiting = self._waiting, deque()
-        for publish in waiting:
-            if publish.future.done():
-                continue
-            if publish.maybe_stored:
-                publish.future.set_exception(OutcomeUnknown(str(error)))
-            else:
-                publish.future.set_exception(ConnectFailed(str(error), permanent=error.permanent))
 
     def _wake_connected(self, error: ConnectFailed | None) -> None:
         connected, self._connected = self._connected, None
@@ -337,50 +277,7 @@ class GroupPublisher:
                     await asyncio.shield(self._connected)
                 return connection
         except TimeoutError:
-            raise ConnectFailed(f"{self._members} has no primary: {self._reasons()}") from None
-
-    # ---- deadlines
-
-    def _expire_at(self, deadline: float) -> None:
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._deadline_timer = loop.call_at(max(deadline, loop.time() + _FINEST), self._expire)
-
-    def _expire(self) -> None:
-        """Fail what is late, and forget what waits and is done."""
-        self._deadline_timer = None
-        now = asyncio.get_running_loop().time()
-        self._waiting = deque(each for each in self._waiting if not each.future.done())
-        late = [each for each in self._waiting if each.deadline <= now]
-        for publish in late:
-            publish.future.set_exception(
-                PublishTimeout(
-                    f"{self._members} has not stored it in time: {self._reasons()}", sent=publish.maybe_stored
-                )
-            )
-        if late:
-            self._waiting = deque(each for each in self._waiting if not each.future.done())
-        unanswered = [each for each in self._sent if not each.future.done()]
-        for publish in unanswered:
-            if publish.deadline <= now:
-                address = self._member.address if self._member is not None else "the primary"
-                publish.future.set_exception(
-                    PublishTimeout(f"{self._members}: no answer from {address} in time", sent=True)
-                )
-        ahead = [each.deadline for each in (*self._waiting, *unanswered) if each.deadline > now]
-        if ahead:
-            self._expire_at(min(ahead))
-
-    def _reasons(self) -> str:
-        """Why nothing is stored, with each address that was tried."""
-        addresses = self._members.addresses
-        if not addresses:
-            return f"no node that {self._members.sources} list is a member of it"
-        reasons = [str(self._failures.get(each) or each) for each in addresses]
-        if self._refusal:
-            reasons.insert(0, self._refusal)
-        return "; ".join(reasons)
+            raise ConnectFailed(f"{self._members} has no primary: {self._queue.reasons()}") from None
 
     # ---- the rest
 
@@ -394,29 +291,19 @@ class GroupPublisher:
         (await self._primary(timeout)).send(NOP)
 
     def unanswered(self) -> list[asyncio.Future[bytes]]:
-        """The newest publish that waits and the newest that was sent, as futures."""
-        newest = [publishes[-1].future for publishes in (self._waiting, self._sent) if publishes]
-        if all(future.done() for future in newest):  # cancelled ones hide those before them
-            newest = [each.future for each in (*self._waiting, *self._sent)]
-        return [future for future in newest if not future.done()]
+        return self._queue.unanswered()
 
     async def close(self) -> None:
         self._closed = True
-        for timer in (self._deadline_timer, self._silence_timer):
-            if timer is not None:
-                timer.cancel()
+        self._queue.stop_expiring()
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
         if self._search is not None:
             self._search.cancel()
             await asyncio.gather(self._search, return_exceptions=True)
         closed = ConnectFailed("the producer was closed", permanent=True)
         self._wake_connected(closed)
-        self._fail_waiting(closed)
+        self._queue.fail_waiting(closed)
         connection = self._connection
         if connection is not None:
-            connection.close()
-            try:
-                async with asyncio.timeout(self._config.write_timeout):
-                    await connection.wait_closed()
-            except TimeoutError:
-                connection.abort()
-                await connection.wait_closed()
+            await connection.close_within(self._config.write_timeout)

@@ -1,1 +1,1 @@
-"""Who leads, who is in sync and what is committed, decided without IO."""
+"""Which member leads, which are in sync, and what is committed: decided without IO."""

@@ -1,4 +1,4 @@
-"""What the automaton wants done. Whoever drives it does these in order, and reports what came of them.
+"""What the automaton wants done. Its driver does these in order, and reports what came of them.
 
 Actions that ask etcd have a `number`; the answer carries it back. Everything else is done at once, without an
 answer, unless its docstring names the input that reports it.
@@ -40,7 +40,7 @@ class RenewSession:
 
 @dataclass(slots=True)
 class Announce:
-    """Put the member's key again, unless another session has it: it has changed. Nobody waits for it."""
+    """Put the member's key again, unless another session has it: it has changed. There is no answer."""
 
     lease: int
 

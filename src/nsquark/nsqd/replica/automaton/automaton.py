@@ -156,7 +156,7 @@ class Automaton:
     def _campaign_again(self, now: float, unanswered: Campaign) -> None:
         """A campaign without an answer may still take effect while the keys are those that it compares with.
 
-        Until they are others, the member goes on campaigning, and follows nobody: an answer settles it.
+        Until they are others, the member goes on campaigning, and follows no primary: an answer settles it.
         """
         view = self._session.view
         again = view.state is not None and view.state_revision == unanswered.seen.state_revision

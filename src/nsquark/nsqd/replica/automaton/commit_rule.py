@@ -1,4 +1,4 @@
-"""When what the primary wrote is committed, and who has to have it.
+"""When what the primary wrote is committed, and which members must have it.
 
 W is the isr as etcd last confirmed it, and the members being added. A sequence is committed when the primary
 has it and every member of W has acknowledged it in this term. To add a member, the primary first waits for

@@ -171,7 +171,7 @@ class Following:
     def _acknowledge(self) -> None:
         self._actions.append(Acknowledge(self.term, self.written, self.synced))
 
-    # ---- who leads next
+    # ---- the next primary
 
     def acquisition(self, now: float) -> Acquisition | None:
         """Whether this member should try to lead now, and by which right."""

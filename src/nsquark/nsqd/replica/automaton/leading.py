@@ -1,4 +1,4 @@
-"""A primary: who has to acknowledge, who is too late, who may be added, when to give up.
+"""A primary: which standbys must acknowledge, are too late, or may be added; and when to give up.
 
 `Automaton` owns the state and the session; this module is what a member does between its acquisition of a
 term and its fence.
@@ -285,7 +285,7 @@ class Leading:
     def learned(self, now: float, view: GroupView) -> None:
         state = view.state
         if state is None:
-            return  # etcd has lost it: nobody can campaign, and no isr can change
+            return  # etcd has lost it: no member can campaign, and no isr can change
         if view.state_revision < self.rule.revision:
             return
         if state.term != self.term or state.primary != self._me:
@@ -294,7 +294,7 @@ class Leading:
             self._confirmed(now, state, view.state_revision)
 
     def _reclaim(self) -> None:
-        """`g/primary` ended with its lease while nobody else took the term: put it again."""
+        """`g/primary` ended with its lease while no other member took the term: put it again."""
         view, session = self._session.view, self._session
         gone = view.primary is None and view.revision >= self._claimed_at
         if not session.lease or self._reclaiming or self._handing_over:

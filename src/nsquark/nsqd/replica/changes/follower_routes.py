@@ -39,7 +39,7 @@ class ReplicaApi:
         node: str,
         leader: GroupLeader | None = None,
     ) -> None:
-        """`leader` is the primary of a replica group, which decides who may follow."""
+        """`leader` is the primary of a replica group, which decides what nsqds may follow."""
         self._recorder = recorder
         self._directory = directory
         self._access = access

@@ -140,7 +140,7 @@ class Recorder:
     def _beat(self) -> None:
         self._timer = self._loop.call_later(HEARTBEAT, self._beat)
         if not self.followers and self._gathers and time.monotonic() > self._wanted_until:
-            # What changes from here on is in no frame: nobody may go on behind this sequence.
+            # What changes from here on is in no frame: no follower may go on behind this sequence.
             self.flush()
             self._gathers = False
             self._forget_backlog()
@@ -228,7 +228,7 @@ class Recorder:
     def flush(self) -> None:
         """Send what was gathered, and keep it for followers that come back."""
         self._scheduled = False
-        if self._changed:  # while nobody wanted to know what
+        if self._changed:  # while there was no recorder to say what
             self._changed = False
             self.sequence += 1
             self._forget_backlog()

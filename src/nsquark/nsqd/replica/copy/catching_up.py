@@ -48,7 +48,7 @@ async def in_thread(work: Callable[[], _T], moved: Callable[[], None] = lambda: 
         while not task.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        task.exception()  # nobody waits for it
+        task.exception()  # no caller waits for it
         raise
     return task.result()
 

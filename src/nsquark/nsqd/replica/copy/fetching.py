@@ -192,14 +192,14 @@ class FrameConnection(asyncio.Protocol):
         self.fail(ConnectionError("the primary has ended the stream"))
 
     def fail(self, error: Exception) -> None:
-        """End the connection, and have those who wait for it see the error."""
+        """End the connection, and have the tasks that wait for it see the error."""
         if self._transport is not None:
             self._transport.abort()
         self._received = _ignore
         for future in (self.head, self.ended):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whether or not anybody waits for it
+                future.exception()  # whether or not a task waits for it
 
 
 def _ignore(_data: bytes) -> None:

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsquark.errors import ConnectionLost, NsquarkError, UsageError
-from nsquark.http.client_pool import ClientPool, origin_of
-from nsquark.http.client_protocol import pack_request, parse_url
+from nsquark.http.client.pool import ClientPool, origin_of
+from nsquark.http.client.protocol import pack_request, parse_url
 
 from .transactions import Answer, Delete, KeyValue, LeasedBy, ModifiedAt, Put, Transaction
 

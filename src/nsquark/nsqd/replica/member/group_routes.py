@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsquark.http import HttpError, Request, Response, Router, plain_text, v1_error, v1_json
-from nsquark.http.router import NOT_FOUND, Handler, Route
+from nsquark.http.server.router import NOT_FOUND, Handler, Route
 
 from ..automaton.group import member_of
 from ..automaton.states import State

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from .. import quantities
 from ..failures import Failure
-from ..options import json_option
+from ..flags import quantities
+from ..flags.options import json_option
 from ..output import print_json, progress
 
 

@@ -8,15 +8,15 @@ import click
 
 from nsquark.errors import NsquarkError
 
-from .. import quantities
-from ..cluster import Cluster
-from ..daemons import Daemon
+from ..bench_workloads import WORKLOADS, Load, Result
+from ..cluster.daemons import Daemon
+from ..cluster.nsqds import Cluster
 from ..failures import Failure, on_one_line, say
-from ..options import SECONDS, SIZE, Command, connecting, json_option
+from ..flags import quantities
+from ..flags.options import SECONDS, SIZE, Command, connecting, json_option
+from ..flags.settings import Settings
 from ..output import print_json, progress
 from ..running import run
-from ..settings import Settings
-from .bench_workloads import WORKLOADS, Load, Result
 
 _BAR = "▏▎▍▌▋▊▉█"
 _WIDTH = 36

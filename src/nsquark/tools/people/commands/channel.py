@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from ...log_place import Place
-from .. import quantities
-from ..cluster import Cluster
-from ..daemons import Daemon
+from ..cluster.daemons import Daemon
+from ..cluster.figures import ChannelFigures, TopicFigures, add_up
+from ..cluster.nsqds import Cluster
 from ..failures import Failure
-from ..figures import ChannelFigures, TopicFigures, add_up
-from ..options import (
+from ..flags import quantities
+from ..flags.options import (
     CHANNEL,
     KEPT_TIME,
     PLACE,
@@ -24,9 +24,9 @@ from ..options import (
     json_option,
     yes_option,
 )
+from ..flags.settings import Settings
 from ..output import print_json, print_table
 from ..running import run
-from ..settings import Settings
 
 
 @click.group("channel")
@@ -206,7 +206,7 @@ def seek(topic: str, channel: str, place: Place, yes: bool, settings: Settings) 
 @click.argument("unread", type=KEPT_TIME, metavar="TIMEOUT")
 @connecting
 def hold(topic: str, channel: str, unread: str, settings: Settings) -> None:
-    """Say how long the log is kept for a CHANNEL that nobody reads.
+    """Say how long the log is kept for a CHANNEL that is not read.
 
     TIMEOUT is a length of time (72h, 7d), `unlimited`, or `default` for what nsqd's --channel-hold-timeout
     says. After it the topic's retention alone decides what is kept. The channel stays.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .. import quantities
-from ..options import confirm, json_option, yes_option
+from ..flags import quantities
+from ..flags.options import confirm, json_option, yes_option
 from ..output import print_json, print_table, progress
 
 if TYPE_CHECKING:

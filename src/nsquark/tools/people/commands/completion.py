@@ -7,7 +7,7 @@ import click
 from nsquark.errors import NsquarkError
 
 from ..failures import Failure
-from ..options import Command, settings_of
+from ..flags.options import Command, settings_of
 from ..running import run
 
 # How long a shell may stand still after a Tab.
@@ -40,7 +40,7 @@ def names(context: click.Context, kind: str) -> list[str]:
     """The names of topics, or of the channels of the topic given so far; none if no nsqd answers in time."""
     import asyncio
 
-    from ..cluster import Cluster
+    from ..cluster.nsqds import Cluster
 
     async def ask() -> list[str]:
         cluster = Cluster(settings_of(context))

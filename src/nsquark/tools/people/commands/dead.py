@@ -14,17 +14,17 @@ from typing import Any
 
 import click
 
-from nsquark.http.client_protocol import BadStatus
+from nsquark.http.client.protocol import BadStatus
 from nsquark.names import EPHEMERAL
 
-from .. import quantities
-from ..cluster import Cluster, explain
-from ..daemons import Daemon
+from ..cluster.daemons import Daemon
+from ..cluster.nsqds import Cluster, explain
 from ..failures import Failure
-from ..options import CHANNEL, TOPIC, Command, confirm, connecting, json_option, yes_option
+from ..flags import quantities
+from ..flags.options import CHANNEL, TOPIC, Command, confirm, connecting, json_option, yes_option
+from ..flags.settings import Settings
 from ..output import print_json, print_table
 from ..running import run
-from ..settings import Settings
 from .peek import body_of
 
 _SUFFIX = ".dead"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import quantities
-from ..options import json_option
+from ..flags import quantities
+from ..flags.options import json_option
 
 if TYPE_CHECKING:
     from nsquark.data_path.dump import StoredMessage

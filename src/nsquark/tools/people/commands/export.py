@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from .. import quantities
-from ..options import json_option
+from ..flags import quantities
+from ..flags.options import json_option
 from ..output import print_json, progress
 
 GOES_MAX_MSG_SIZE = 1 << 20  # bytes: the default of Go's --max-msg-size

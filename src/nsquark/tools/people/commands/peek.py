@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from ...log_place import Place
-from .. import quantities
-from ..cluster import Cluster
-from ..daemons import Daemon
+from ..cluster.daemons import Daemon
+from ..cluster.nsqds import Cluster
 from ..failures import Failure
-from ..options import CHANNEL, PLACE, TOPIC, Command, connecting, json_option
+from ..flags import quantities
+from ..flags.options import CHANNEL, PLACE, TOPIC, Command, connecting, json_option
+from ..flags.settings import Settings
 from ..output import print_table
 from ..running import run
-from ..settings import Settings
 
 _STATES = ("ready", "requeued", "in_flight", "deferred")
 

@@ -9,15 +9,15 @@ import click
 
 from nsquark.client import Producer
 
-from .. import quantities
-from ..cluster import Cluster
+from ..cluster.nsqds import Cluster
 from ..failures import not_answering, say
-from ..message_source import Lines, Words
-from ..options import SECONDS, SIZE, TOPIC, Command, connecting
+from ..flags import quantities
+from ..flags.options import SECONDS, SIZE, TOPIC, Command, connecting
+from ..flags.settings import Settings
+from ..messages.message_source import Lines, Words
+from ..messages.publishing import Publishing
 from ..output import progress
-from ..publishing import Publishing
 from ..running import run
-from ..settings import Settings
 
 
 @click.command("pub", cls=Command)
@@ -112,7 +112,7 @@ async def _publish(
             producer, told.topic, settings.timeout, delay=defer, rate=rate
         )
         told.begun = time.monotonic()
-        # A person who types lines sees them; a bar would come in between.
+        # A person that types lines sees them; a bar would come in between.
         typed = source.total_bytes is None and sys.stdin.isatty()
         shown = isinstance(source, Lines) and not quiet and not typed
         with progress(f"publishing to {told.topic}", source.total_bytes, shown) as update:

@@ -16,15 +16,15 @@ from nsquark.errors import ConnectionLost
 
 from ...log_place import EARLIEST, LATEST, Place
 from ...log_reader import LogReader, TopicNotFound
-from .. import quantities
-from ..cluster import Cluster
-from ..daemons import Daemon
+from ..cluster.daemons import Daemon
+from ..cluster.nsqds import Cluster
 from ..failures import Failure, not_answering, on_one_line, say
-from ..options import PLACE, TOPIC, Command, connecting, json_option
+from ..flags import quantities
+from ..flags.options import PLACE, TOPIC, Command, connecting, json_option
+from ..flags.settings import Settings
+from ..messages.publishing import Publishing
 from ..output import print_json, progress
-from ..publishing import Publishing
 from ..running import run
-from ..settings import Settings
 
 _SAVE_EVERY = 0.5  # seconds
 

@@ -1,4 +1,4 @@
-"""`nsquark replica`: who leads a replica group, how far the others are, and how to change it."""
+"""`nsquark replica`: the primary of a replica group, how far the others are, and how to change it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 import click
 
 from nsquark.errors import UsageError
-from nsquark.http.client_protocol import BadStatus
+from nsquark.http.client.protocol import BadStatus
 
-from .. import quantities
-from ..cluster import Cluster, explain
-from ..daemons import Daemon
+from ..cluster.daemons import Daemon
+from ..cluster.nsqds import Cluster, explain
+from ..cluster.replica_group import GroupView, ask_member, find_groups, first_view
 from ..failures import Failure
-from ..options import SECONDS, Command, connecting, json_option, yes_option
+from ..flags import quantities
+from ..flags.options import SECONDS, Command, connecting, json_option, yes_option
+from ..flags.settings import Settings
 from ..output import print_json, print_table
-from ..replica_group import GroupView, ask_member, find_groups, first_view
 from ..running import run
-from ..settings import Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _HEADER = "X-Nsquark-Replica-Secret"

@@ -8,14 +8,14 @@ import time
 
 import click
 
-from .. import quantities
-from ..cluster import Cluster
+from ..cluster.figures import TopicFigures, add_up, published
+from ..cluster.nsqds import Cluster
 from ..failures import Failure
-from ..figures import TopicFigures, add_up, published
-from ..options import CHANNEL, TOPIC, Command, connecting, json_option
+from ..flags import quantities
+from ..flags.options import CHANNEL, TOPIC, Command, connecting, json_option
+from ..flags.settings import Settings
 from ..output import print_json, print_table
 from ..running import run
-from ..settings import Settings
 
 _LONG = (">in flight", ">deferred", ">requeued", ">timed out", ">messages", ">clients")
 _SHORT = (">in flt", ">defer", ">requ", ">t/out", ">msgs", ">clients")

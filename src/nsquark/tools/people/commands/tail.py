@@ -16,16 +16,16 @@ from nsquark.errors import ConnectionLost
 
 from ...log_place import EARLIEST, LATEST, Place
 from ...log_reader import RUN_MESSAGES, LogMessage, LogReader, NoLog, TopicNotFound
-from .. import quantities
-from ..cluster import Cluster
-from ..daemons import Daemon
+from ..cluster.daemons import Daemon
+from ..cluster.figures import add_up
+from ..cluster.nsqds import Cluster
 from ..failures import Failure, not_answering, on_one_line, say
-from ..figures import add_up
-from ..message_text import MessageText
-from ..options import PLACE, TOPIC, Command, connecting, json_option
+from ..flags import quantities
+from ..flags.options import PLACE, TOPIC, Command, connecting, json_option
+from ..flags.settings import Settings
+from ..messages.message_text import MessageText
 from ..output import Output, while_read
 from ..running import run
-from ..settings import Settings
 
 _IN_FLIGHT = 200
 _RETRY = 1.0

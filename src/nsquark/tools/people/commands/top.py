@@ -15,13 +15,13 @@ import click
 
 from nsquark.errors import NsquarkError
 
-from ..cluster import Cluster
+from ..cluster.figures import add_up
+from ..cluster.nsqds import Cluster
 from ..failures import Failure
-from ..figures import add_up
-from ..options import SECONDS, TOPIC, Command, connecting
+from ..flags.options import SECONDS, TOPIC, Command, connecting
+from ..flags.settings import Settings
 from ..running import run
-from ..settings import Settings
-from .top_view import TopView
+from ..top_view import TopView
 
 _SLOWEST_OLDEST = 2.0  # seconds at least between two questions for the oldest messages
 

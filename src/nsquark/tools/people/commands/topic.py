@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from nsquark.http.client_protocol import BadStatus
+from nsquark.http.client.protocol import BadStatus
 
-from .. import quantities
-from ..cluster import Cluster
+from ..cluster.figures import TopicFigures, add_up
+from ..cluster.nsqds import Cluster
 from ..failures import Failure
-from ..figures import TopicFigures, add_up
-from ..options import KEPT_SIZE, KEPT_TIME, TOPIC, Command, confirm, connecting, json_option, yes_option
+from ..flags import quantities
+from ..flags.options import KEPT_SIZE, KEPT_TIME, TOPIC, Command, confirm, connecting, json_option, yes_option
+from ..flags.settings import Settings
 from ..output import print_json, print_table
 from ..running import run
-from ..settings import Settings
 
 
 @click.group("topic")

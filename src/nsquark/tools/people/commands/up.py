@@ -17,15 +17,15 @@ from nsquark.nsqadmin import installed
 from nsquark.nsqadmin import options as nsqadmin_options
 from nsquark.nsqd import options as nsqd_options
 from nsquark.nsqd.importing.starting import take_over
+from nsquark.nsqd.options_check import validate
 from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.server import Server as Nsqd
 from nsquark.nsqd.storage.data_path import lock_data_path
 from nsquark.nsqlookupd import options as nsqlookupd_options
 from nsquark.nsqlookupd.server import Server as Nsqlookupd
-
-from ..failures import Failure, say
-from ..options import Command
-from ..output import print_json
+from nsquark.tools.people.failures import Failure, say
+from nsquark.tools.people.flags.options import Command
+from nsquark.tools.people.output import print_json
 
 logger = logging.getLogger("nsquark.up")
 
@@ -112,7 +112,7 @@ def command(
         nsqlookupd_options.validate(nsqlookupd)
         lock_data_path(data_path)
         certificates = Certificates(nsqd)
-        nsqd_options.validate(nsqd, certificates.load_server, certificates.load_client)
+        validate(nsqd, certificates.load_server, certificates.load_client)
         process.allow_many_files()
         stored = process.run(_serve(nsqlookupd, nsqd, certificates, admin_http_address, as_json))
     except StartError as error:

@@ -1,0 +1,1 @@
+"""Pages that change the cluster: each asks first, does it, and tells what each daemon did."""

@@ -1,0 +1,1 @@
+"""What the user gives: options and arguments, settings of the environment and the file, quantities."""
