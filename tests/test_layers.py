@@ -252,6 +252,31 @@ def test_every_import_goes_the_allowed_way() -> None:
     assert not found, "\n".join(found)
 
 
+def test_a_unit_imports_its_own_modules_by_dots_and_others_by_name() -> None:
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        if relative.parts == ("__init__.py",):
+            continue
+        unit = unit_of([*relative.parts[:-1], path.stem])
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (
+                node.level or (node.module or "").startswith("nsquark")
+            ):
+                continue
+            package = ["nsquark", *relative.parts[:-1]]
+            base = package[: len(package) - node.level + 1] if node.level else []
+            for alias in node.names:
+                name = (
+                    [*base, *(node.module or "").split("."), alias.name]
+                    if node.module
+                    else [*base, alias.name]
+                )
+                if (unit_of(name[1:]) == unit) != bool(node.level):
+                    found.append(f"{relative}:{node.lineno}: {ast.unparse(node)}")
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [

@@ -90,7 +90,7 @@ def test_every_module_with_a_pxd_is_listed() -> None:
 
 
 @pytest.mark.skipif(not kernel.COMPILED, reason="the compiled kernel is not in use")
-@pytest.mark.parametrize("missing", ["log/cursor", "nsqd/core/channel", "http/reader", "kernel/fast"])
+@pytest.mark.parametrize("missing", ["log/cursor", "nsqd/core/channel", "http/server/reader", "kernel/fast"])
 def test_where_one_module_is_not_compiled_none_is(tmp_path: Path, missing: str) -> None:
     shutil.copytree(Path(kernel.__file__).parents[1], tmp_path / "nsquark")
     (extension,) = (tmp_path / "nsquark").glob(f"{missing}.*.so")
@@ -100,7 +100,7 @@ def test_where_one_module_is_not_compiled_none_is(tmp_path: Path, missing: str) 
         "nsquark.log.journal",
         "nsquark.nsqd.core",
         "nsquark.nsqd.stats",
-        "nsquark.http",
+        "nsquark.http.server",
     ]
     done = run(LIST_FILES, *packages, pure=False, folder=tmp_path)
     files = done.stdout.splitlines()

@@ -13,7 +13,6 @@ on disk. Their CRCs are checked here. In memory there is one answer, of about `m
 from __future__ import annotations
 
 import ssl
-import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,13 +23,10 @@ from nsquark.errors import ConnectionLost, NsquarkError
 from nsquark.http.client.protocol import BadStatus, ClientResponse, nsq_headers, parse_json
 from nsquark.http.client.single_request import ask
 from nsquark.kernel import Delivery
+from nsquark.wire import log_answer
 
 from .log_place import EARLIEST, Place
 
-#   0       4       8          16      24       32
-#   | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
-#   | magic | count | position | epoch | length | batches  | index: count times u32
-_HEAD: Final = struct.Struct(">4sIQQQ")
 # What one answer may hold, unless its only batch is larger; and the most that a run hands over.
 MAX_BYTES: Final = 4 << 20
 RUN_MESSAGES: Final = 1000
@@ -245,11 +241,12 @@ class LogReader:
     def _decode(self, answer: bytes, position: int) -> Iterator[list[LogMessage]]:
         """The messages of an answer, run by run. Raises ConnectionLost for one that is no answer of nsqd."""
         bad = ConnectionLost(f"{self._base}/log/read: not an answer of nsqd")
-        if len(answer) < _HEAD.size:
-            raise bad
-        magic, count, first, _, length = _HEAD.unpack_from(answer)
-        batches, index = memoryview(answer)[_HEAD.size :], _HEAD.size + length
-        if magic != b"NQR1" or first != position or not count or len(answer) != index + 4 * count:
+        try:
+            count, first, _, length = log_answer.parse_head(answer)
+        except log_answer.NoLogAnswer:
+            raise bad from None
+        batches, index = memoryview(answer)[log_answer.SIZE :], log_answer.SIZE + length
+        if first != position or not count or len(answer) != index + 4 * count:
             raise bad
         stop, _, marks, _ = kernel.scan_batches(batches, 0, length, True, 1)
         if stop != length:

@@ -18,7 +18,7 @@ from .reading import Observation
 
 INTERVAL = 5.0
 LINGER = 300.0  # a page that is opened again within that time finds its charts without a gap
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Snapshot = TypeVar("Snapshot")
 
@@ -105,6 +105,6 @@ class Sampler(Generic[Snapshot]):
                 except asyncio.CancelledError:
                     raise
                 except Exception as error:
-                    _LOGGER.debug("the cluster could not be sampled: %s", error)
+                    logger.debug("the cluster could not be sampled: %s", error)
             took = time.monotonic() - begun
             await asyncio.sleep(max(self.interval - took, 2 * took, 0.05))

@@ -31,7 +31,7 @@ cdef class Channel(ChannelDelivery):
     cpdef int64_t finish_front(self, Consumer consumer, uint64_t first, int64_t count) except -1
 
     @cython.locals(taken=Flight)
-    cdef list _finish_pieces(self, Consumer consumer, first, count)
+    cdef list _finish_scattered(self, Consumer consumer, first, count)
 
     @cython.locals(taken=Flight, number=int64_t)
     cpdef list requeue(self, Consumer consumer, first, end, delay_ns, now)

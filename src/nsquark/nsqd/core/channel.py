@@ -128,7 +128,7 @@ class Channel(ChannelDelivery):
         """FIN of the ids [first, end). Returns those that the consumer did not have in flight."""
         count = end - first
         done = self.finish_front(consumer, first, count)
-        return [] if done == count else self._finish_pieces(consumer, first + done, count - done)
+        return [] if done == count else self._finish_scattered(consumer, first + done, count - done)
 
     def finish_read(self, consumer: Consumer, data: Buffer, end: int) -> int:
         """Take the FINs with which data[:end] begins, as far as they finish what the consumer has first.
@@ -170,7 +170,7 @@ class Channel(ChannelDelivery):
             self.release(consumer, done)
         return done
 
-    def _finish_pieces(self, consumer: Consumer, first: int, count: int) -> list[int]:
+    def _finish_scattered(self, consumer: Consumer, first: int, count: int) -> list[int]:
         """Finish ids from anywhere in the consumer's flights; returns those that are not there."""
         missing: list[int] = []
         for taken in consumer.take(first, count):

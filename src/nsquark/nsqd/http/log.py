@@ -1,20 +1,14 @@
 """`/log/range` and `/log/read`: a topic's log in the open, by position.
 
-The answer to a read is a head, batches as they lie on disk, and the index of where each message begins:
-
-    0       4       8          16      24       32
-    | NQR1  | u32   | u64      | u64   | u64    | ...      | ...
-    | magic | count | position | epoch | length | batches  | index: count times u32
-
-Where the client does without the index, files go straight into the socket. A client that runs on nsqd's own
-machine may ask for the names of the files in their place (`local_files.py`).
+The answer to a read is a head (`wire.log_answer`), batches as they lie on disk, and the index of where each
+message begins. Where the client does without the index, files go straight into the socket. A client that runs
+on nsqd's own machine may ask for the names of the files in their place (`local_files.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Iterator
 
 from nsquark.errors import ConnectionLost, LogCorrupt, LogDamaged
@@ -24,6 +18,8 @@ from nsquark.log import LogReader
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
+from nsquark.wire import log_answer
+from nsquark.wire.log_answer import LogAnswerHead
 
 from . import local_files
 from .arguments import (
@@ -42,8 +38,6 @@ from .arguments import (
 
 logger = logging.getLogger(__name__)
 
-HEAD = struct.Struct(">4sIQQQ")
-MAGIC = b"NQR1"
 LONGEST_WAIT_MS = 60_000
 DEFAULT_READ = 16 << 20
 LARGEST_READ = 256 << 20
@@ -141,10 +135,10 @@ class LogApi:
                 raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic), **more})
             if local and reader.length >= local_files.WORTH_OPENING:
                 return local_files.answer(reader, topic.epoch)
-            length = HEAD.size + reader.length + (4 * reader.count if indexed else 0)
+            length = log_answer.SIZE + reader.length + (4 * reader.count if indexed else 0)
             response = v1_stream(length, CONTENT_TYPE)
-            head = HEAD.pack(MAGIC, reader.count, reader.start, topic.epoch, reader.length)
-            body = await request.open_body(response, head)
+            head = LogAnswerHead(reader.count, reader.start, topic.epoch, reader.length)
+            body = await request.open_body(response, log_answer.pack_head(head))
             try:
                 if body.direct and not indexed and reader.files:
                     for source, offset, stop in reader.files:

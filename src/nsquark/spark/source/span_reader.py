@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import struct
 import time
 from collections.abc import Iterator
 from http.client import HTTPResponse
@@ -20,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from nsquark import kernel
+from nsquark.wire import log_answer
 
 from ..errors import BadResponse, DataLost, RequestRefused, Unreachable
 from ..http import Exchange, Request
@@ -32,12 +32,6 @@ from .partitions import LogPartition
 
 logger = logging.getLogger(__name__)
 
-# The response to /log/read with index=0. The reader asks for no index, since decoding walks over all
-# messages anyway.
-#   0       4       8          16      24       32
-#   | NQR1  | u32   | u64      | u64   | u64    | ...
-#   | magic | count | position | epoch | length | batches
-_HEAD = struct.Struct(">4sIQQQ")
 _MAX_BATCH = 1 << 31  # Arrow counts the bytes of a column in 31 bits
 # How many bytes to decode at once: few enough to be in the processor's cache still when Spark gets them.
 PIECE = 2 << 20
@@ -132,11 +126,12 @@ class _SpanReader:
                 raise self._bad_response(error) from None
             body = LocalFiles(self._url, files)
         else:
-            head = bytearray(_HEAD.size)
+            head = bytearray(log_answer.SIZE)
             exchange.read_into(response, memoryview(head))
-            magic, count, position, _, length = _HEAD.unpack(head)
-            if magic != b"NQR1":
-                raise self._bad_response()
+            try:
+                count, position, _, length = log_answer.parse_head(head)
+            except log_answer.NoLogAnswer:
+                raise self._bad_response() from None
             body = _SentBytes(exchange, response, length)
         if position != self._position or not count:
             raise self._bad_response()

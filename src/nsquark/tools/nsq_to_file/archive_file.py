@@ -13,6 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from nsquark.durable import write_all
+
 from .encoding import Encoder, Plain
 from .errors import DiskError, doing
 
@@ -116,10 +118,8 @@ class ArchiveFile:
                 self._write(b"".join(buffers)[written:])
 
     def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
         with doing("write", self.path):
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(self._fd, data)
 
     def sync(self) -> None:
         """Return when the disk holds everything that was written."""

@@ -12,7 +12,7 @@ from nsquark.version import NSQ_VERSION
 from ..command.options import consumer_config
 from ..command.running import Tool
 from ..forward.running import Forwarding
-from ..forward.targets import MODES
+from ..forward.target_choice import MODES
 from ..forward.timing import StatusLines
 from .options import ALL, FLAGS, PROGRAM, Options, check, parse_headers
 from .sending import Sending

@@ -16,7 +16,7 @@ from nsquark.errors import NsquarkError
 from nsquark.http.client.pool import ClientPool
 
 from ..forward.running import Counts
-from ..forward.targets import MODES, TargetChoice
+from ..forward.target_choice import MODES, TargetChoice
 from ..forward.timing import StatusLines
 from .target import Target
 

@@ -16,7 +16,7 @@ from nsquark.client import Consumer, Message
 from nsquark.errors import BadBody, BadMessage, ConnectFailed, NsquarkError
 
 from ..forward.running import Counts
-from ..forward.targets import MODES, Assignment, TargetChoice
+from ..forward.target_choice import MODES, Assignment, TargetChoice
 from ..forward.timing import StatusLines
 from .destination import Copy, Destination, TooLarge
 from .json_filter import Dropped, JsonFilter, MissingField

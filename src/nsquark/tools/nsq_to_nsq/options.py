@@ -11,7 +11,7 @@ from nsquark.names import is_valid_name
 
 from ..command.options import CLIENT_OPTIONS, Consuming, check_addresses
 from ..command.running import ToolError
-from ..forward.targets import MODES
+from ..forward.target_choice import MODES
 
 PROGRAM = "nsq_to_nsq"
 

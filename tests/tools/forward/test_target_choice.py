@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from nsquark.tools.forward.targets import Assignment, TargetChoice
+from nsquark.tools.forward.target_choice import Assignment, TargetChoice
 
 
 def given(assignments: list[Assignment[int]]) -> dict[int, list[int]]:
