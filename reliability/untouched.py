@@ -1,4 +1,4 @@
-"""A publisher whom the trouble of others must not touch: a process that sends PUBs and measures each.
+"""A publisher that the trouble of others must not touch: a process that sends PUBs and measures each.
 
 `python -m reliability.untouched HOST:PORT` publishes to a topic of its own until its stdin ends, then prints
 its figures as JSON. It is a process, so that the load of the trial does not slow it down.

@@ -305,7 +305,7 @@ class Client:
 
     @classmethod
     async def connect(cls, address: str, magic: bytes = b"  V2") -> Client:
-        """Connect to host:port, or to the unix socket of that path. Raises Closed if nobody listens there."""
+        """Connect to host:port, or to the unix socket of that path. Raises Closed if none listens."""
         try:
             if "/" in address:
                 client = cls(*await asyncio.open_unix_connection(address, limit=1 << 20))
@@ -447,7 +447,7 @@ class Client:
 
 
 async def until(condition: Callable[[], object], within: float = PATIENCE) -> None:
-    """Wait until `condition()`, for what nobody announces. It may be a coroutine function."""
+    """Wait until `condition()`, for what nothing announces. It may be a coroutine function."""
     deadline = time.monotonic() + within
     while True:
         result = condition()

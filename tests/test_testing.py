@@ -1,4 +1,4 @@
-"""The pytest plugin, used as somebody else's tests would use it."""
+"""The pytest plugin, used as the tests of a user would use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/stats` of a large node: how long it takes, and whom it holds up meanwhile.
+"""`/stats` of a large node: how long it takes, and what it holds up meanwhile.
 
     python bench/http/stats.py                          ours alone
     python bench/http/stats.py --against PATH_TO_NSQD   with the other's figures

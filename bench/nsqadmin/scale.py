@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--nsqds", type=int, default=100)
     parser.add_argument("--topics", type=int, default=5000)
     parser.add_argument("--channels", type=int, default=4, help="of each topic")
-    parser.add_argument("--dead", type=int, default=0, help="nsqds that hang up on everybody")
+    parser.add_argument("--dead", type=int, default=0, help="nsqds that hang up on every client")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--path", action="append", default=[], help="a path to ask for instead (repeatable)")
     parser.add_argument("--json", type=Path, help="write the figures there")

@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=5000)
     parser.add_argument("--channels", type=int, default=4, help="of each topic")
     parser.add_argument("--copies", type=int, default=4, help="nsqds that have a topic")
-    parser.add_argument("--dead", type=int, default=0, help="nsqds that hang up on everybody")
+    parser.add_argument("--dead", type=int, default=0, help="nsqds that hang up on every client")
     args = parser.parse_args()
     cluster = Cluster(args.port, args.nsqds, args.topics, args.channels, args.copies, args.dead)
     uvloop.run(serve(cluster))

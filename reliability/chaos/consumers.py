@@ -41,7 +41,7 @@ class Consumers(Clients):
     def _delivered(self, connection: int, message_id: bytes, body: bytes) -> bool:
         key = key_of(body)
         if key is None:
-            self.record.strange(f"a message that nobody published: {body[:60]!r}")
+            self.record.strange(f"a message that was not published: {body[:60]!r}")
             return False
         self.record.counts["deliveries"] += 1
         self.record.add(h.Delivered(time.time(), connection, message_id.decode("ascii"), key))

@@ -121,7 +121,7 @@ class Faults:
     async def _deafen(self, primary: Member) -> None:
         """Etcd does what the primary asks, and its answers do not arrive.
 
-        The primary may so have the standbys removed from isr before it fences. Then nobody leads until the
+        The primary may so have the standbys removed from isr before it fences. Then no member leads until the
         link is mended.
         """
         there = self._rng.random() < 0.5
@@ -137,7 +137,7 @@ class Faults:
             status, answer = 0, b""
         if status not in (0, 200, 409):
             self._record.strange(f"/replica/handover was answered {status} {answer[:200]!r}")
-        if status != 200:  # nobody is there to take over
+        if status != 200:  # no member is there to take over
             await primary.kill()
 
     async def _terminate(self, primary: Member) -> None:

@@ -85,7 +85,7 @@ class Process:
         self.stopped = False
 
     def tracebacks(self) -> list[str]:
-        """What its output has of errors that nobody expected, each with the lines around its beginning."""
+        """What its output has of unexpected errors, each with the lines around its beginning."""
         lines = self.log.read_text("utf-8", "replace").splitlines() if self.log.exists() else []
         return [
             "\n".join(lines[max(0, at - 1) : at + 30]) for at, line in enumerate(lines) if "Traceback" in line
@@ -259,7 +259,7 @@ class Group:
         if hasattr(self.lookupd, "process"):
             self.lookupd.kill()
 
-    # ---- who leads
+    # ---- the primary
 
     async def _watch(self, member: Member) -> None:
         while True:

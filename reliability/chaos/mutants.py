@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answer_early() -> None:
-    """Publishes are answered when the primary itself has them, whoever else may lead."""
+    """Publishes are answered when the primary itself has them, whichever other member may lead."""
     from nsquark.nsqd.replica.automaton.commit_rule import CommitRule
 
     def local(self: CommitRule) -> int:

@@ -1,4 +1,4 @@
-"""Operators, who change channels and look at them, and readers of logs."""
+"""Operators that change channels and look at them, and readers of logs."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Checker(Consuming, Orders):
         if topic.epoch != event.epoch:
             gapless = event.start == event.origin
             if topic.epoch and topic.deleted == 0:
-                self._found(LOST, event.at, f"{topic.name} has another epoch, and nobody deleted it")
+                self._found(LOST, event.at, f"{topic.name} has another epoch, and was not deleted")
             topic.epoch = event.epoch
             for message in topic.by_position.values():
                 message.position = -1

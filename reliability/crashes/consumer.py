@@ -109,7 +109,7 @@ class Consumer:
             self._record.counts["dead letters delivered"] += 1
         key = key_of(body)
         if key is None:
-            self._strange(f"{self}: a message that nobody published: {body[:60]!r}")
+            self._strange(f"{self}: a message that was not published: {body[:60]!r}")
             return
         self._record.counts["deliveries"] += 1
         self._record.counts["deliveries again"] += message.attempts > 1

@@ -87,7 +87,7 @@ def run_loop(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class LoggedErrors(logging.Handler):
-    """Gathers what nsquark logs with an exception: it was caught, and yet nobody expected it."""
+    """Gathers what nsquark logs with an exception: it was caught, and yet it was not expected."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

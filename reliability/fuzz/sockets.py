@@ -297,7 +297,7 @@ async def run(nsqd: Nsqd, https_port: int, count: int, seed: int) -> tuple[Findi
 async def settled(nsqd: Nsqd, most: int) -> int:
     """How many descriptors the process has, once its clients are gone or time is up."""
     deadline = time.monotonic() + PATIENCE
-    while descriptors(nsqd) > most and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody announces it
+    while descriptors(nsqd) > most and time.monotonic() < deadline:  # noqa: ASYNC110 - nothing announces it
         await asyncio.sleep(0.05)
     return descriptors(nsqd)
 

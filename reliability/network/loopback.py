@@ -195,7 +195,7 @@ def half_open(size: Size) -> Outcome:
             publisher.sendall(b"  V2")
             for number in range(100):
                 publish(publisher, pub("held", b"%d" % number))
-        # Nobody answers the heartbeats: nsqd gives the holders up, and the messages go to one that lives.
+        # The heartbeats are not answered: nsqd gives the holders up, and the messages go to one that lives.
         got: set[bytes] = set()
         with connected(nsqd) as living:
             living.sendall(b"  V2SUB held c\nRDY 100\n")

@@ -41,7 +41,7 @@ def body_of(number: int) -> bytes:
 
 
 def number_of(body: bytes) -> int:
-    """Raises ValueError for a body that nobody has published."""
+    """Raises ValueError for a body that was not published."""
     number, _, padding = body.partition(b" ")
     if padding != PADDING:
         raise ValueError(f"a body that is not whole: {body[:40]!r}, {len(body)} bytes")
@@ -69,7 +69,7 @@ async def publish(arguments: argparse.Namespace) -> None:
             try:
                 await producer.publish(arguments.topic, body_of(number), timeout=5.0)
             except (NsquarkError, OSError, TimeoutError):
-                return  # nobody has promised anything
+                return  # nothing was promised
             say(number)
 
         await _numbered(lambda number: _keep(under_way, publish_one(number)))

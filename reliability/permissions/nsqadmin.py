@@ -1,4 +1,4 @@
-"""nsqadmin's routes: as anybody, as users who are admins or not, and from a page of another site."""
+"""nsqadmin's routes: as anybody, as users that are admins or not, and from a page of another site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what happened when somebody tried something."""
+"""Tables of what happened when a client tried something."""
 
 from __future__ import annotations
 

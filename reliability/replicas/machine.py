@@ -109,7 +109,7 @@ class Machine:
         self.stop()
 
     def lose_power(self) -> None:
-        self.followers.clear()  # nobody closes a socket
+        self.followers.clear()  # no socket is closed
         self.stream = None
         self.stop()
         disk = self.disk

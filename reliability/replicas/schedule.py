@@ -94,7 +94,7 @@ class Schedule:
         world.run(world.now + self.rng.uniform(0.5, 2))
         primary = next((machine for machine in world.machines.values() if machine.leads), None)
         if primary is None:
-            raise Broken("nobody leads although nothing has failed")
+            raise Broken("no member leads although nothing has failed")
         if self.rng.random() < 0.3:
             primary.stop()
         elif self.rng.random() < 0.5:

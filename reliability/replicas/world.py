@@ -205,7 +205,7 @@ class World:
     def _apply(
         self, machine: Machine, life: int, action: Any, request: Transaction | None, sent: float
     ) -> None:
-        """The request is at etcd. A life of -1 is that of a first try, whose answer nobody hears."""
+        """The request is at etcd. A life of -1 is that of a first try, whose answer is not heard."""
         etcd = self.etcd
         if not etcd.up:
             self._fail(machine, life, action, sent)

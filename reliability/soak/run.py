@@ -143,7 +143,7 @@ async def _publish(producer: Producer, plan: Plan, account: Account, topic: str,
                 account.waits.append((time.monotonic() - start) * 1e3)
                 account.answered.add(each)
         except (NsquarkError, OSError, TimeoutError):
-            await asyncio.sleep(0.05)  # it restarts, and nobody has promised anything
+            await asyncio.sleep(0.05)  # it restarts, and nothing was promised
 
 
 def _body(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""A benchmark that nobody runs is already broken: each is run for a moment."""
+"""A benchmark that is never run is already broken: each is run for a moment."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_flush_waits_for_the_writing_but_not_for_ever(pipe: Pipe) -> None:
     assert pipe.line().endswith(b"INFO: short\n")
     logger.info("long %s", "x" * 200_000)
     assert not logs.flush(0.05)
-    # Whoever was waited for in vain gets only a moment more.
+    # A reader that was waited for in vain gets only a moment more.
     before = time.monotonic()
     assert not logs.flush(60)
     assert time.monotonic() - before < 30

@@ -80,7 +80,7 @@ class Peer:
         self.send(message_frame(b"%016x" % number, body, attempts))
 
     async def next(self) -> str:
-        """The next command that nobody has asked for yet."""
+        """The next command that no test has asked for yet."""
         async with asyncio.timeout(PATIENCE):
             return await self._news.get()
 

@@ -71,7 +71,7 @@ async def test_tls_is_not_spoken_with_an_nsqd_that_has_none(nsqd: Nsqd) -> None:
 
 @pytest.fixture
 async def auth_server() -> AsyncIterator[str]:
-    """Lets `right` publish to and subscribe `mine`, and nobody else anything."""
+    """Lets `right` publish to and subscribe `mine`, and no other client anything."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")

@@ -1,6 +1,6 @@
 """A minute of everything at once: three nsqds, two nsqlookupds, daemons killed, consumers coming and going.
 
-What was answered OK is consumed, nobody has more in flight than it may, and nothing is left behind.
+What was answered OK is consumed, no consumer has more in flight than it may, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ async def test_a_minute_of_everything(cluster: Cluster) -> None:
             asyncio.create_task(cluster.trouble()),
             *(asyncio.create_task(live(cluster, ledger, random.Random(n))) for n in range(CONSUMERS)),
         ]
-        # whoever ends early does so with an error
+        # a task that ends early does so with an error
         done, _ = await asyncio.wait(tasks, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Two nsqlookupds and three nsqds, as processes: who is where, while they come and go.
+"""Two nsqlookupds and three nsqds, as processes: which is where, while they come and go.
 
 docs/nsqlookupd.md says how long each may take; a lookupd that comes back has its nsqds back long before the
 next PING, which is what NSQ waits for.
@@ -112,7 +112,7 @@ async def test_topics_are_found_wherever_they_are(cluster: Cluster) -> None:
     await cluster.until_found("events", {2})
     await cluster.until_found("meanwhile", {1})
 
-    # an nsqd dies, and nobody is sent to it
+    # an nsqd dies, and no client is sent to it
     one.kill()
     await cluster.until_found("orders", {1, 2})
 

@@ -84,7 +84,7 @@ async def test_gos_nsqd_and_our_nsqlookupd() -> None:
 
 
 async def test_our_nsqd_and_gos_nsqlookupd(tmp_path: Path) -> None:
-    """The same from the other side; ours takes its channels away before the topic, so that nobody warns."""
+    """The same from the other side; ours takes its channels away before the topic, so that nothing warns."""
     done = asyncio.Event()
     steps: asyncio.Queue[Record] = asyncio.Queue()
 
@@ -100,7 +100,7 @@ async def test_our_nsqd_and_gos_nsqlookupd(tmp_path: Path) -> None:
         await api.done("/topic/create?topic=old")
         await api.done("/channel/create?topic=old&channel=archive")
         server = await asyncio.start_server(lookupd, "127.0.0.1", 0)
-        # Where it listens for HTTP, nobody does: that is only logged.
+        # There is no HTTP port where it says that it has one: that is only logged.
         theirs = {b"host": b"lookup1", b"http": 1, b"tcp": server.sockets[0].getsockname()[1]}
         ours = {
             b"host": os.uname().nodename.encode(),

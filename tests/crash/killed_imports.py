@@ -96,7 +96,7 @@ class Disk:
         self._synced_sizes.pop(path, None)
         self._undo = [each for each in self._undo if each[0] != path]
 
-    _fdatasync = _fsync  # nobody pulls the plug but we
+    _fdatasync = _fsync  # only the test pulls the plug
 
     def _replace(self, source: Any, target: Any) -> None:
         self._count()

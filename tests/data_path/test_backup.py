@@ -105,7 +105,7 @@ async def _back_up_under_load(tmp_path: Path) -> set[bytes]:
         assert not draining.done()
         stop.set()
         await asyncio.gather(*publishing)
-        draining.cancel()  # it may wait for a message that nobody publishes
+        draining.cancel()  # it may wait for a message that is not published
         with contextlib.suppress(asyncio.CancelledError):
             await draining
         nsqd.kill()

@@ -1115,7 +1115,7 @@ def test_the_twins_agree_on_columns_of_numbers(first: int, count: int) -> None:
 
 
 def column(bodies: list[bytes], width: int) -> tuple[bytes, bytes]:
-    """Bytes and offsets, as Arrow has them, behind a row that belongs to somebody else."""
+    """Bytes and offsets, as Arrow has them, behind a row that is not of the batch."""
     ends = [3]
     for body in bodies:
         ends.append(ends[-1] + len(body))

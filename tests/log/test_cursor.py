@@ -245,7 +245,7 @@ def test_a_cursor_delivers_nothing_of_a_damaged_batch(
         for start in range(12):
             log = TopicLog(tmp_path, limits, ids)
             cursor = Cursor(log, start)
-            if not log.lost:  # nobody has looked yet
+            if not log.lost:  # it was not looked at yet
                 for _ in range(2):
                     with pytest.raises(LogDamaged) as caught:
                         cursor.read(1, EVERYTHING)

@@ -182,7 +182,7 @@ def test_a_large_old_file_is_not_walked_by_a_cursor(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(segment, "AT_ONCE", 0)
     with pytest.raises(NotIndexed) as wanted:
         Cursor(log, 5).read(10, EVERYTHING)
-    with pytest.raises(NotIndexed):  # nothing comes from a file that nobody has checked
+    with pytest.raises(NotIndexed):  # nothing comes from a file that was not checked
         Cursor(log, 0).read(5, EVERYTHING)
     wanted.value.segment.verify()
     cursor = Cursor(log, 5)

@@ -125,6 +125,6 @@ def cluster(path: Path, *nsqd_flags: str) -> Iterator[Cluster]:
 
 
 def free_address() -> str:
-    """An address at which nobody listens."""
+    """An address at which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"127.0.0.1:{taken.getsockname()[1]}"

@@ -33,7 +33,7 @@ class Guarded(NamedTuple):
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An nsqd that lets nobody in without a certificate and a secret."""
+    """An nsqd that lets no client in without a certificate and a secret."""
     authority = Authority(tmp_path / "certificates")
     certificate, key = authority.sign("server")
     authority.sign("client")

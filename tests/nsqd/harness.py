@@ -74,7 +74,7 @@ class InlineSyncer:
 
     def run_then(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
         try:
-            with patch("os.fsync"):  # nobody pulls the plug
+            with patch("os.fsync"):  # the plug is not pulled
                 work()
         except OSError as error:
             done(error)
@@ -110,7 +110,7 @@ class InlineReads:
 
 
 class ManualTimers:
-    """Keeps the times; `due` wakes whom they have come for."""
+    """Keeps the times; `due` wakes those that they have come for."""
 
     def __init__(self) -> None:
         self.waiting: dict[Any, int] = {}

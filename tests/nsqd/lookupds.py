@@ -151,7 +151,7 @@ async def lookupds(number: int) -> AsyncIterator[list[ScriptedLookupd]]:
 
 
 async def identified(api: Api, number: int = 1) -> None:
-    """Return when so many lookupds have said who they are."""
+    """Return when so many lookupds have told their names."""
 
     def known() -> int:
         connections = [peer.connection for peer in api.broker.lookup._peers.values()]

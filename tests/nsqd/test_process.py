@@ -160,7 +160,7 @@ def test_it_is_one_process(script: bool, tmp_path: Path) -> None:
         pid = nsqd.process.pid
         assert Path(f"/proc/{pid}/task/{pid}/children").read_text() == ""
         nsqd.kill()
-        # nobody is left to listen
+        # nothing is left that listens
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", nsqd.tcp_port))
 
@@ -464,7 +464,7 @@ async def test_names_of_dots_are_topics_like_any_other(nsqd: Nsqd) -> None:
 
 
 def test_a_crowd_may_wait_to_be_accepted(nsqd: Nsqd) -> None:
-    """An event loop that is told nothing takes 100; whoever comes then waits for its retransmission."""
+    """An event loop that is told nothing takes 100; a client that comes then waits for its retransmission."""
     assert nsqd.process is not None
     nsqd.process.send_signal(signal.SIGSTOP)
     crowd = []

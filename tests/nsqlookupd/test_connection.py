@@ -1,4 +1,4 @@
-"""What an nsqd may send, and what it is answered; what it must not, and that nobody else notices."""
+"""What an nsqd may send, and what it is answered; what it must not, and that no other connection notices."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_too_many_registrations_end_that_connection_alone() -> None:
         await modest.ok("PING")
 
 
-# ---- those who do nothing, or too much
+# ---- clients that do nothing, or too much
 
 
 async def test_who_does_not_identify_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ async def test_who_does_not_identify_is_let_go(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_who_does_not_read_is_not_read_from(lookupd: Lookupd) -> None:
-    """Millions of PINGs, and nobody takes the answers: what piles up is the peer's problem."""
+    """Millions of PINGs, and the answers are not taken: what piles up is the peer's problem."""
     with socket.create_connection(("127.0.0.1", lookupd.tcp_port)) as flood:
         flood.setblocking(False)
         loop = asyncio.get_running_loop()

@@ -73,7 +73,7 @@ def test_two_connections_of_one_address_are_two_producers() -> None:
     assert len(found.topics["orders"].producers) == 2
 
 
-# ---- who is told of
+# ---- which producers are told of
 
 
 def test_who_is_silent_for_longer_than_the_timeout_is_hidden() -> None:

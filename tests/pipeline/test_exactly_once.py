@@ -1,7 +1,7 @@
 """Exactly once in plain files, whatever is killed, for a reader that knows nothing of Spark.
 
 `archive` runs while messages are published; it is killed at random moments, sometimes with all its processes
-and sometimes alone, and so is nsqd. Whoever lists the files at any time sees no message twice.
+and sometimes alone, and so is nsqd. A reader that lists the files at any time sees no message twice.
 NSQUARK_SPARK_ROUNDS says how often.
 """
 

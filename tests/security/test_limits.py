@@ -1,4 +1,4 @@
-"""What grows, never ends or comes by the thousand: it is bounded, logged once, and disturbs nobody."""
+"""What grows, never ends or comes by the thousand: it is bounded, logged once, and disturbs no other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def deflate(pieces: Iterator[bytes]) -> bytes:
 
 
 async def test_a_stream_of_nothing_that_grows_a_thousandfold(nsqd: Nsqd) -> None:
-    """32 MB of NOP in 32 KB: it takes its time, in the turns of everybody else."""
+    """32 MB of NOP in 32 KB: it takes its time, in turns with all other clients."""
     bomb = deflate(b"NOP\n" * 250_000 for _ in range(32))
     assert len(bomb) < 100_000
 
@@ -156,7 +156,7 @@ async def half_open(nsqd: Nsqd, hello: bytes = b"\x16\x03\x01\x02\x00\x01") -> C
 async def test_thousands_of_handshakes_that_do_not_go_on(
     start: Callable[..., Nsqd], tls_flags: list[str], authority: Authority
 ) -> None:
-    """The oldest make room, and nobody who does go on has to wait."""
+    """The oldest make room, and no client that does go on has to wait."""
     nsqd = start(*tls_flags)
     before = nsqd.memory()
     clients: list[Client] = []

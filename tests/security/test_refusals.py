@@ -318,7 +318,7 @@ async def test_a_run_of_publishes_does_not_get_past(guarded: Nsqd, auth_server: 
     assert await topics(guarded) == {"events": 13}
 
 
-# ---- asking: what happens meanwhile, whom, and when again
+# ---- asking: what happens meanwhile, which server, and when again
 
 
 async def test_while_it_is_asked_the_connection_waits_and_others_do_not(

@@ -1,6 +1,6 @@
 """A standalone master and two workers, each a process, to run something on.
 
-The workers are as on machines where nobody has installed nsquark: the first Python on their PATH has pyarrow,
+The workers are as on machines without nsquark: the first Python on their PATH has pyarrow,
 and nothing else that is ours.
 """
 

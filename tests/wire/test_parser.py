@@ -262,7 +262,7 @@ def test_parsers_that_share_a_buffer_do_not_see_each_others_bytes(draw: Draw) ->
     while any(left):
         which = draw.choice([each for each, pieces in enumerate(left) if pieces])
         peers[which].hear(left[which].pop())
-        # whoever reads next may write anything into the shared buffer
+        # the connection that reads next may write anything into the shared buffer
         shared[:] = b"\xaa" * len(shared)
     for peer, data in zip(peers, transcripts, strict=True):
         assert peer.end() == hear([data])
@@ -591,7 +591,7 @@ def test_an_mpub_event_shows_where_the_body_lies() -> None:
 )
 @pytest.mark.parametrize("behind", [b"", b"RDY 5\n", b"RDY 5\nPUB t\n" + sized(b"rest")[:-1]])
 def test_what_is_put_off_survives_others_reading(command: bytes, kind: type, behind: bytes) -> None:
-    """The buffer is everybody's: an event that waits, and what came behind it, must not lie in it."""
+    """All connections share the buffer: an event that waits, and what came behind it, must not lie in it."""
     shared = bytearray(4096)
     events = CommandParser(shared, MAX_MSG_SIZE, MAX_BODY_SIZE)
     events.feed(MAGIC + command + behind)

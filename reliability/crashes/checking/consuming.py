@@ -196,7 +196,7 @@ class Consuming(State):
         return step
 
     def _finishing(self, event: h.Finishing) -> None:
-        """FIN goes out. The connection holds the message on, so that nobody else may get it."""
+        """FIN goes out. The connection holds the message on, so that no other consumer may get it."""
         step = self._step("FIN", event)
         if step is not None:
             track = step.flight.track
@@ -209,7 +209,7 @@ class Consuming(State):
                 track.channel.owed.discard(track.first)
 
     def _requeuing(self, event: h.Requeuing) -> None:
-        """REQ goes out: the message may come to anybody, but not too early."""
+        """REQ goes out: the message may come to any consumer, but not too early."""
         step = self._step("REQ", event)
         if step is None:
             return

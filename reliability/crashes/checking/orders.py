@@ -148,7 +148,7 @@ class Orders(State):
                     channel.owed.add(track)
 
     def _committed(self, order: Order) -> None:
-        """Everything before the position is finished, whoever has it."""
+        """Everything before the position is finished, whichever consumer has it."""
         channel = order.channel
         assert channel is not None
         for track in channel.tracks.values():

@@ -51,7 +51,7 @@ class Channel:
     ordered: int = 0  # number of the event that ended the last order to delete, empty, seek or commit
     ordering: int = 0  # such orders under way
     paused: int | None = None
-    closes: int = 0  # connections that may have taken deliveries with them that nobody saw
+    closes: int = 0  # connections that may have taken unseen deliveries with them
     life: int = -1
     closes_before: int = 0  # this life
     times_out: bool = False  # message timeouts are short enough to happen

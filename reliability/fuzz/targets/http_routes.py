@@ -1,4 +1,4 @@
-"""Requests to the HTTP routes of nsqd, over a real broker: none may fail in a way that nobody expected.
+"""Requests to the HTTP routes of nsqd, over a real broker: none may fail in an unexpected way.
 
 The input is the bytes of pipelined requests. A route that waits on purpose may leave its answer open.
 """

@@ -4,8 +4,8 @@ A topic that is written now and then would keep two descriptors for good. So the
 eighth of what the process may have open. Beyond the limit, files that the disk holds are closed, those first
 that were not written for the longest time. The next write opens them again.
 
-A file that waits for an fsync stays open: an error that its pages meet later would otherwise be told to
-nobody. At twice the limit the next file to be opened waits for the fsync of another one.
+A file that waits for an fsync stays open: the kernel tells an error of its pages only to the open
+descriptors. At twice the limit the next file to be opened waits for the fsync of another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a message may be: as nsqd says, or the config, or nobody."""
+"""How long a message may be: as nsqd says, or the config, or without a limit."""
 
 from __future__ import annotations
 

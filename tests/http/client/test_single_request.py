@@ -18,7 +18,7 @@ from nsquark.http.client.single_request import request
 async def answering(
     answer: bytes, close: bool = True, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that sends these bytes to whoever asks: its URL, and the heads of what it was asked."""
+    """A server that sends these bytes to every client: its URL, and the heads of what it was asked."""
     got: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -143,7 +143,7 @@ async def test_answers_that_the_socket_takes_in_part_arrive_whole(served: Served
     client = await served.client()
     for _ in range(1000):
         client.send(get("/medium"))
-        await asyncio.sleep(0)  # nobody reads the answers yet
+        await asyncio.sleep(0)  # the answers are not read yet
     for _ in range(1000):
         assert (await client.answer()).body == b"x" * 15_000
 

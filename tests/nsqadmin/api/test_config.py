@@ -1,4 +1,4 @@
-"""`/config`: who may, what it tells, what it changes."""
+"""`/config`: which clients may use it, what it tells, what it changes."""
 
 from __future__ import annotations
 

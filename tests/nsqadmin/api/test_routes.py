@@ -360,7 +360,7 @@ async def test_only_the_first_json_value_is_read(admin: Admin) -> None:
     await admin.done("POST", "/api/topics", b' {"topic":"new"} and what follows')
 
 
-# ---- who may
+# ---- permissions
 
 
 WRITES = [

@@ -1,4 +1,4 @@
-"""The sampler asks while somebody looks, once for all who look, and not for long afterwards."""
+"""The sampler asks while a page is open, once for all pages, and not for long afterwards."""
 
 from __future__ import annotations
 

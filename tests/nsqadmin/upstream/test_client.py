@@ -218,7 +218,7 @@ async def test_a_reader_who_goes_leaves_no_request_behind(web: Web) -> None:
 
 
 class Secured:
-    """A plain port that sends everybody to an https port."""
+    """A plain port that sends every client to an https port."""
 
     def __init__(self, plain: Web, secure: Web, authority: Authority) -> None:
         self.plain = plain

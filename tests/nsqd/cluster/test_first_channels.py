@@ -170,7 +170,7 @@ async def test_without_a_usable_lookupd_a_topic_starts_at_once(tmp_path: Path) -
 async def test_a_topic_created_before_the_first_answer_of_a_lookupd_gets_its_channels(
     tmp_path: Path, lookupd: ScriptedLookupd, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """nsqd takes publishes as soon as it listens, which is before its lookupds have told who they are."""
+    """nsqd takes publishes as soon as it listens, which is before its lookupds have told their names."""
     lookupd.channels = ["archive"]
     async with running(tmp_path, lookupd_tcp_address=[lookupd.address]) as api:
         api.broker.topic("orders")  # in the same turn in which nsqd began to listen

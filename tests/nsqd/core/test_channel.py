@@ -105,7 +105,7 @@ class ChannelMachine(RuleBasedStateMachine):
                     self.check_delivery(name, model, reader, number, attempts, body)
             if not model.paused:
                 room = [r for r in model.readers if r.consumer.room() > 0]
-                assert not (room and model.deliverable()), "something waits though somebody has room"
+                assert not (room and model.deliverable()), "something waits though a consumer has room"
 
     def check_delivery(
         self, name: str, model: ChannelModel, reader: Reader, number: int, attempts: int, body: bytes

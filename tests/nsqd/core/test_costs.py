@@ -1,4 +1,4 @@
-"""Large state must not cost more per message, and nothing may keep everybody else waiting while it is moved.
+"""Large state must not cost more per message, and nothing may keep all others waiting while it is moved.
 
 Counted in calls and in turns of the event loop, not in seconds: bench/daemon/stalls.py has those.
 """
@@ -249,7 +249,7 @@ def test_what_an_ephemeral_channel_has_no_room_for_is_dropped_though_nobody_list
 
 
 class TickingClock(Clock):
-    """Time passes when anybody looks at it."""
+    """Time passes when it is looked at."""
 
     def __init__(self, step: int) -> None:
         super().__init__()

@@ -267,7 +267,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(later=st.sampled_from([0, 0, 5000]))
     def trim(self, later: int) -> None:
-        """Exactly those files go that nobody needs and no retention wants."""
+        """Exactly those files go that no channel needs and no retention wants."""
         files = self.files()
         now = time.time() + later
         low = self.low()
@@ -289,7 +289,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def hold(self, data: st.DataObject) -> None:
-        """Somebody begins to read, and takes his time."""
+        """A reader begins, and takes its time."""
         if len(self.held) < 3:
             start = data.draw(self.places())
             end = data.draw(st.integers(start, self.end))

@@ -1,4 +1,4 @@
-"""When the log is kept for a channel, and what becomes of a channel that nobody reads."""
+"""When the log is kept for a channel, and what becomes of a channel that is not read."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_other_channels_and_holds_still_keep_the_log(harness: Harness) -> None:
     harness.pass_time(HOUR)
     other.read_for(0)
     assert 10 <= trim(harness, topic) <= 20
-    topic.holds["somebody"] = 25
+    topic.holds["a reader"] = 25
     other.commit(50)
     assert trim(harness, topic) <= 25
     assert channel.low() == topic.log.first

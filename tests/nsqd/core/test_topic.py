@@ -1,4 +1,4 @@
-"""A topic's commits: who is answered when, and who else hears of them."""
+"""A topic's commits: which publishers are answered when, and what else is told."""
 
 from __future__ import annotations
 

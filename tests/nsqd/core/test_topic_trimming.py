@@ -1,4 +1,4 @@
-"""Topics and channels that nobody uses hold no memory: what they need again is in the files."""
+"""Topics and channels that are not used hold no memory: what they need again is in the files."""
 
 from __future__ import annotations
 

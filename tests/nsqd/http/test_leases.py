@@ -1,4 +1,4 @@
-"""/channel/lease: who has it, and when it is free again."""
+"""/channel/lease: which reader has it, and when it is free again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_held_lease_is_free_when_its_holder_goes(nsqd: Nsqd, path: str) 
     async def status() -> int:
         return (await nsqd.http("POST", path + "two"))[0]
 
-    # whoever asks first has it for a while, so ask as the holder
+    # the first that asks has it for a while, so ask as the holder
     await nsqd.post(path + "one")
     assert await status() == 409
     writer.transport.abort()

@@ -327,7 +327,7 @@ def test_who_hangs_up_before_the_fsync_leaves_its_receipts(
             for peer in peers:
                 peer.hang_up(True)
             del peers, peer
-            # The receipts are the topic's: answers to nobody.
+            # The receipts are the topic's: answers to no client.
             await nothing_is_held(
                 before + Counter(AnswerQueue=1, HttpConnection=1, RequestReader=1, Request=3)
             )

@@ -277,7 +277,7 @@ async def test_who_the_poll_cannot_take_is_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full:
-        """A Poll with room for nobody."""
+        """A Poll without room."""
 
         def __init__(self, shared: bytearray) -> None:
             self._pipe = os.pipe()
@@ -316,7 +316,7 @@ def test_messages_are_shared_in_one_round_in_proportion_to_the_room(tmp_path: Pa
     harness.turn.run()
     assert [len(reader.take()) for reader in readers] == [21, 20, 40]
     assert sent == [0, 1, 2], "a write each"
-    # fewer than there are consumers: whoever has waited longest
+    # fewer than there are consumers: the one that has waited longest
     for _ in range(3):
         topic.publish([b"x"], 0, Publisher())
         harness.turn.run()

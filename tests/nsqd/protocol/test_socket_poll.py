@@ -1,4 +1,4 @@
-"""Many sockets read at once: who gets what was read, and who is told of an end."""
+"""Many sockets read at once: which connection gets what was read, and which is told of an end."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_only_those_in_it_are_read(poll: Any, writer: Any, clients: list[Client]
     poll.add(first.fd, first, first.stream)
     third.theirs.send(pub(b"one"))
     first.theirs.send(pub(b"one"))
-    poll.remove(first.fd, second)  # who has never been in it
+    poll.remove(first.fd, second)  # one that has never been in it
     poll.remove(first.fd, first)
     poll.remove(first.fd, first)
     poll.remove(999, first)
@@ -200,7 +200,7 @@ def test_a_closed_poll_does_nothing(poll: Any, clients: list[Client]) -> None:
 
 
 def test_a_message_is_as_old_as_the_read_it_came_with(poll: Any, writer: Any, clients: list[Client]) -> None:
-    """Not as the run: who was read before has published by the clock of then."""
+    """Not as the run: a connection that was read before has published by the clock of then."""
     short, long, _ = clients
     took: list[int] = []
     long.received = lambda nbytes: took.append(time.time_ns())  # type: ignore[method-assign]

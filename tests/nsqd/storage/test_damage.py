@@ -166,7 +166,7 @@ async def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, monkeypatch: py
     assert not list(segment.parent.glob("*.bad*"))
 
 
-# ---- who else reads
+# ---- other readers
 
 
 async def read(api: Api, query: str) -> tuple[int, Any]:

@@ -243,7 +243,7 @@ async def test_a_channel_reads_more_segments_than_there_are_descriptors(tmp_path
                 message = await consumer.message()
                 assert message.body[:4] == b"%04d" % number
                 consumer.fin(message)
-            await until(lambda: open_in(nsqd) < OURS)  # who does not read needs none
+            await until(lambda: open_in(nsqd) < OURS)  # a channel that is not read needs none
             await publisher.pub("new", b"x")
 
 

@@ -47,7 +47,7 @@ def saved(path: Path) -> dict[str, object]:
 @given(st.integers(0, 2**64).map(random.Random))
 def test_no_id_is_leased_twice(draw: random.Random) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)  # quicker, and nobody pulls the plug here
+        patch.setattr(os, "fsync", lambda fd: None)  # quicker, and the plug is not pulled here
         patch.setattr(node, "STRETCH", draw.choice([1, 3, 1024]))
         path, given_ids = Path(name), Given()
         damages = 0

@@ -38,7 +38,7 @@ def test_a_field_of_the_body_tells_orders_apart(spark: SparkSession, broker: Bro
     dedupe(spark, broker, *flags)
     found = bodies(spark, broker, "once")
     assert sorted(json.loads(body)["order"]["id"] for body in found if body != b"no JSON") == [1, 2, 3]
-    # what has no such field is nobody's duplicate
+    # what has no such field is no duplicate
     assert found.count(b"no JSON") == 2
 
 

@@ -37,7 +37,7 @@ def test_windows_are_counted_once_they_are_over(spark: SparkSession, broker: Bro
         assert row["topic"] == "t"
         assert row["rate"] == row["messages"]
         assert 0 <= row["latency_ms_p50"] <= row["latency_ms_p99_9"]
-        assert row["retry_share"] is None  # nobody had looked before
+        assert row["retry_share"] is None  # it was not looked at before
     assert sum(row["bytes"] for row in rows if row["messages"] != 1) == sum(map(len, numbered(100)))
     published = [json.loads(body) for body in bodies(spark, broker, "rates")]
     assert [each["messages"] for each in published] == [row["messages"] for row in rows]

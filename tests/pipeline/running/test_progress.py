@@ -73,7 +73,7 @@ def test_every_batch_is_told_once_and_lines_are_few(caplog: pytest.LogCaptureFix
     query.batch(0, 5)
     progress.look(query)
     progress.look(query)
-    for number in (1, 2, 3):  # faster than anybody looks
+    for number in (1, 2, 3):  # faster than any reader looks
         query.batch(number, 10)
     progress.look(query)
     query.batch(3, 0, "2024-05-01T12:00:13.000Z")  # idle

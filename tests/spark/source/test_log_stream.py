@@ -368,7 +368,7 @@ def test_a_log_that_was_trimmed_is_named(tmp_path: Path) -> None:
         start = query.reader.initialOffset()
         end = query.reader.latestOffset(start, ReadMaxRows(5))
         last = query.reader.latestOffset(end, ALL)
-        broker.ask("POST", "/channel/commit?topic=t&channel=q&to=8")  # somebody else does
+        broker.ask("POST", "/channel/commit?topic=t&channel=q&to=8")  # another program does
         while broker.log("t")["first"] < 8:
             time.sleep(0.01)
         with pytest.raises(DataLost, match=r"offsets 5 are to be read, but the log has \[8, 10\);"):

@@ -83,7 +83,7 @@ class Actions:
         """Forget a topic everywhere, with its messages."""
         outcome = Outcome()
         # The nsqlookupds are told before the nsqds, so that no consumer finds the topic in between; by then
-        # they cannot say any more who has it.
+        # they cannot say any more which nsqds have it.
         nodes = await self._producers(outcome, topic)
         await self._tell_lookupds(outcome, "/topic/delete", topic=topic)
         await self._tell_nodes(outcome, nodes, "/topic/delete", topic=topic)

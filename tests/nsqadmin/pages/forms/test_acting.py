@@ -131,7 +131,7 @@ async def test_a_topic_is_created_at_nsqlookupd(daemons: Cluster, reader: Reader
     await reader.page.get_by_role("button", name="Create").click()
     assert "Done." in await reader.text()
     await daemons.registered("fresh", 0)
-    # A topic that nobody produces yet opens, and says so.
+    # A topic without a producer opens, and says so.
     assert await reader.goto("/topics/fresh") == 200
     assert "No nsqd has this topic" in await reader.text()
     await reader.goto("/lookup")

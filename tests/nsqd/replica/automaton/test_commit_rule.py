@@ -1,4 +1,4 @@
-"""W: who has to acknowledge before a sequence is committed."""
+"""W: which members must acknowledge before a sequence is committed."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_a_publish_is_answered_only_when_the_standby_has_it(pair: tuple[Member, 
     b.process.send_signal(signal.SIGSTOP)
     client = Client(a)
     client.socket.sendall(b"PUB t\n\0\0\0\1x")
-    # Until the primary has removed the standby, nobody gets to see the message.
+    # Until the primary has removed the standby, no consumer gets to see the message.
     assert client.read() == b"OK"
     assert a.replica()["isr"] == ["a"]
     b.process.send_signal(signal.SIGCONT)

@@ -42,7 +42,7 @@ def test_a_standby_whose_fsync_failed_is_another_incarnation_until_it_has_fetche
 
 
 def test_a_primary_whose_fsync_failed_keeps_its_incarnation_and_knows_its_files(tmp_path: Path) -> None:
-    """Nobody else may be able to lead. It stores the files anew before it leads again."""
+    """No other member may be able to lead. It stores the files anew before it leads again."""
     first = start(tmp_path)
     first.doubt([PATH])
     first.doubt(["topics/t/1.log"])

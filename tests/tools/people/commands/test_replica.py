@@ -251,7 +251,7 @@ def at(member: Member) -> list[str]:
 @pytest.mark.timeout(180)
 def test_a_real_group_is_shown_handed_over_and_forced(group: Group) -> None:
     a, b = group.pair()
-    for member in (a, b):  # the standby knows whom to ask
+    for member in (a, b):  # the standby knows which member to ask
         shown = output("replica", "status", *at(member))
         assert "group g: a leads in term 1; 2 in sync: a, b" in shown
         rows = {line.split()[0]: line.split() for line in shown.splitlines()[2:]}
