@@ -1,4 +1,4 @@
-"""A connection that goes on publishing: what is taken of a read, which answers go out, when a commit comes."""
+"""A connection that goes on publishing: what is taken of a read, which answers go out, when commits come."""
 
 from __future__ import annotations
 

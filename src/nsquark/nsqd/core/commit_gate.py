@@ -1,8 +1,8 @@
 """What waits until the other members of a replica group have it: answers, deliveries and readers.
 
 A topic of a node that belongs to no group has no gate, and nothing waits. In a group, what a topic has
-written goes to the other members in frames with sequence numbers. The gate keeps the steps that follow (answers,
-deliveries) until the sequence is committed: until every member that could lead has the frame.
+written goes to the other members in frames with sequence numbers. The gate keeps the steps that follow
+(answers, deliveries) until the sequence is committed: until every member that could lead has the frame.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Etcd's transactions as values: what `etcd.py` sends, and what a simulated etcd carries out.
+"""Etcd's transactions as values: what `client.py` sends, and what a simulated etcd carries out.
 
 A transaction compares, and then either writes, or reads everything below a prefix, so that a refusal says
 why.
