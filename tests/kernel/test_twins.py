@@ -63,6 +63,13 @@ def test_crc32c_has_the_values_of_rfc_3720(twin: ModuleType, data: bytes, crc: i
     assert twin.crc32c(b"xx" + data + b"yyy", 2, 2 + len(data)) == crc
 
 
+@pytest.mark.parametrize("around", [256, 512, 768, 1024, 3072, 4096])
+def test_the_twins_agree_where_another_way_to_sum_begins(around: int) -> None:
+    data = random.Random(around).randbytes(around + 9)
+    for end in range(around - 8, around + 9):
+        assert fast.crc32c(data, 0, end) == pure.crc32c(data, 0, end)
+
+
 @each_twin
 def test_a_batch_is_laid_out_as_documented(twin: ModuleType) -> None:
     writer = twin.BatchWriter(7, 0x1234)
@@ -729,6 +736,69 @@ def test_a_command_is_unfinished_until_it_is_whole_or_wrong(twin: ModuleType) ->
         assert not twin.unfinished_command(whole, 0, 12, line, 2, 6)
         assert not twin.unfinished_command(b"FIN", 0, 3, line, 5, 99)
     assert not twin.unfinished_command(whole_mpub(b"t", b"", b"one")[:-1], 0, 99, b"MPUB t\n", 5, 99)
+
+
+@each_twin
+def test_a_large_pub_is_taken_in_pieces_and_becomes_a_batch(twin: ModuleType) -> None:
+    body = random.Random(5).randbytes(30_000)
+    command = pub(b"t", body)
+    for first in (10, 11, 5000, len(command) - 1):
+        large = twin.begin_large_pub(b"x" + command + b"y", 1, 1 + first, b"PUB t\n", 20_000, 40_000)
+        assert (large.size, large.have, large.missing) == (30_000, first - 10, 30_010 - first)
+        at = first
+        while large.missing:
+            assert large.command(b"PUB t\n") == command[:at]
+            at += large.put(command[at : at + 7000] + b"z" * (at + 7000 > len(command)))
+        assert at == len(command)
+        assert large.put(b"more") == 0
+        expected, writer = pure.BatchWriter(3, 4), twin.BatchWriter(3, 4)
+        for each in (writer, expected):
+            each.use_ids(4, 9)
+        expected.add_bodies([body, b"small"], 77, 0)
+        expected.add_bodies([body], 78, 0)
+        writer.add_large(large, 77)
+        writer.add_bodies([b"small"], 77, 0)
+        second = twin.LargePub(30_000, 1)
+        second.put(body)
+        writer.add_large(second, 78)  # it is copied: something is before it
+        assert (writer.count, writer.commands, writer.body_bytes) == (3, 2, 60_005)
+        assert (writer.position, writer.next_id, writer.ids_left) == (6, 7, 6)
+        assert writer.take() == expected.take()
+
+
+@each_twin
+def test_only_a_pub_that_is_large_and_not_whole_begins_a_large_one(twin: ModuleType) -> None:
+    whole = pub(b"t", bytes(100))
+    line = b"PUB t\n"
+    assert twin.begin_large_pub(whole, 0, 109, line, 100, 100) is not None
+    for data, end, smallest, most in (
+        (whole, 110, 100, 100),  # all of it is there
+        (whole, 9, 100, 100),  # its size is not
+        (whole, 109, 101, 200),
+        (whole, 109, 50, 99),
+        (b"PUB u\n" + whole[6:], 109, 100, 100),
+        (line + bytes(4), 10, 0, 100),
+        (line + b"\xff" * 4, 10, 0, 100),
+    ):
+        assert twin.begin_large_pub(data, 0, end, line, smallest, most) is None
+
+
+@each_twin
+def test_a_large_pub_that_is_not_whole_or_is_a_batch_is_refused(twin: ModuleType) -> None:
+    for size in (0, -1, (1 << 30) + 1):
+        with pytest.raises(ValueError, match="bytes"):
+            twin.LargePub(size, 10)
+    large = twin.LargePub(3, 9)
+    writer = twin.BatchWriter(0, 0)
+    writer.use_ids(0, 9)
+    with pytest.raises(ValueError, match="whole"):
+        writer.add_large(large, 1)
+    assert (large.put(b"abcd"), writer.size) == (3, 0)
+    writer.add_large(large, 1)
+    for attempt in (lambda: writer.add_large(large, 1), lambda: large.put(b""), lambda: large.command(b"")):
+        with pytest.raises(ValueError, match="the body is"):
+            attempt()
+    assert writer.count == 1
 
 
 @each_twin

@@ -19,6 +19,23 @@ cpdef Py_ssize_t write_some(int fd, data, Py_ssize_t end=*) except -1
 
 
 @cython.final
+cdef class LargePub:
+    # The body comes behind the room for the headers of a batch and of its frame, so that the block can become a
+    # batch. The block is a bytes object to which the LargePub holds the only reference, or None once it is a batch.
+    cdef object block
+    cdef uint8_t *body
+    cdef Py_ssize_t room
+    cdef readonly Py_ssize_t size, have
+
+    cdef int resize(self, Py_ssize_t room) except -1
+    cdef int received(self, Py_ssize_t count) except -1
+
+
+cpdef LargePub begin_large_pub(data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t smallest,
+                               int64_t max_msg_size)
+
+
+@cython.final
 cdef class BatchWriter:
     # The writer fills a bytes object to which it holds the only reference. `take` cuts that object to size and
     # hands it over.
@@ -41,6 +58,8 @@ cdef class BatchWriter:
     cdef int open_batch(self, int64_t timestamp, int64_t due) except -1
     cdef int seal(self) except -1
     cdef void add(self, const uint8_t *body, uint32_t size, uint64_t timestamp) noexcept
+    cdef void add_head(self, uint32_t size, uint64_t timestamp) noexcept
+    cpdef add_large(self, LargePub large, int64_t timestamp)
     cdef add_run(self, data, Py_ssize_t start, Py_ssize_t count, Py_ssize_t line, int64_t timestamp, int64_t due)
     cpdef Py_ssize_t add_whole_pubs(self, data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t max_msg_size,
                                     int64_t timestamp) except -1

@@ -100,6 +100,7 @@ cdef enum:
     IN_SIZE = 1
     IN_BODY = 2
     MAX_BODY = 0x40000000
+    FIRST_ROOM = 4096
 
 
 cdef struct View:
@@ -344,6 +345,87 @@ cpdef Py_ssize_t write_some(int fd, data, Py_ssize_t end=0x7FFFFFFFFFFFFFFF) exc
     return done if done > 0 else 0
 
 
+cdef class LargePub:
+    def __cinit__(self, Py_ssize_t size, Py_ssize_t room):
+        if size <= 0 or size > MAX_BODY:
+            raise ValueError(f"a body of {size} bytes")
+        self.size = size
+        self.have = 0
+        self.resize(min(max(room, 1), size))
+
+    @property
+    def missing(self):
+        return self.size - self.have
+
+    cdef int resize(self, Py_ssize_t room) except -1:
+        # Not with _PyBytes_Resize, which frees the old block when there is no memory for the new one.
+        cdef uint8_t *body
+        block = PyBytes_FromStringAndSize(NULL, HEADER + FRAME + room)
+        body = <uint8_t *> PyBytes_AS_STRING(block) + HEADER + FRAME
+        if self.have:
+            memcpy(body, self.body, <size_t> self.have)
+        self.block = block
+        self.body = body
+        self.room = room
+        return 0
+
+    cdef int received(self, Py_ssize_t count) except -1:
+        # `count` more bytes lie behind those that were there. The room goes by what has come, not by the size.
+        self.have += count
+        if self.have == self.size:
+            return 0
+        if self.have == self.room or self.room > max(4 * self.have, FIRST_ROOM):
+            self.resize(min(self.size, max(4 * self.have, FIRST_ROOM)))
+        return 0
+
+    def put(self, data):
+        cdef View view
+        cdef Py_ssize_t count, done = 0
+        hold(&view, data, 0, view_all())
+        try:
+            if self.block is None:
+                raise ValueError("the body is a batch")
+            count = min(view.end, self.size - self.have)
+            if self.room - self.have < count:
+                self.resize(min(self.size, max(4 * self.have, self.have + count)))
+            memcpy(self.body + self.have, view.p, <size_t> count)
+            self.received(count)
+        finally:
+            PyBuffer_Release(&view.buffer)
+        return count
+
+    def command(self, bytes line):
+        cdef uint8_t *p
+        if self.block is None:
+            raise ValueError("the body is a batch")
+        result = PyBytes_FromStringAndSize(NULL, len(line) + 4 + self.have)
+        p = <uint8_t *> PyBytes_AS_STRING(result)
+        memcpy(p, PyBytes_AS_STRING(line), <size_t> len(line))
+        nq_put32(p + len(line), <uint32_t> self.size)
+        memcpy(p + len(line) + 4, self.body, <size_t> self.have)
+        return result
+
+
+cpdef LargePub begin_large_pub(data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t smallest,
+                               int64_t max_msg_size):
+    cdef View view
+    cdef LargePub large = None
+    cdef Py_ssize_t length = len(line), have
+    cdef int32_t size
+    hold(&view, data, start, end)
+    try:
+        have = view.end - start - length - 4
+        if have >= 0 and not memcmp(view.p + start, PyBytes_AS_STRING(line), <size_t> length):
+            size = <int32_t> nq_get32(view.p + start + length)
+            if size > have and size >= smallest and 0 < size <= max_msg_size and size <= MAX_BODY:
+                large = LargePub(size, max(4 * have, FIRST_ROOM))
+                memcpy(large.body, view.p + start + length + 4, <size_t> have)
+                large.have = have
+    finally:
+        PyBuffer_Release(&view.buffer)
+    return large
+
+
 cdef class BatchWriter:
     def __cinit__(self, uint64_t position, uint64_t next_id):
         self.block = None
@@ -424,6 +506,11 @@ cdef class BatchWriter:
 
     cdef void add(self, const uint8_t *body, uint32_t size, uint64_t timestamp) noexcept:
         # the caller has reserved FRAME + size bytes
+        memcpy(self.data + self.used + FRAME, body, size)
+        self.add_head(size, timestamp)
+
+    cdef void add_head(self, uint32_t size, uint64_t timestamp) noexcept:
+        # the body lies where it belongs
         cdef uint8_t *p = self.data + self.used
         nq_put32(p, size + 30)
         nq_put32(p + 4, 2)
@@ -431,7 +518,6 @@ cdef class BatchWriter:
         p[16] = 0
         p[17] = 1
         nq_put_id(p + 18, self.next_id)
-        memcpy(p + FRAME, body, size)
         self.used += FRAME + size
         self.position += 1
         self.next_id += 1
@@ -572,6 +658,23 @@ cdef class BatchWriter:
             finally:
                 PyBuffer_Release(&view.buffer)
         return total
+
+    cpdef add_large(self, LargePub large, int64_t timestamp):
+        if large is None or large.block is None or large.have != large.size:
+            raise ValueError("the body is not whole")
+        if self.used == 0:
+            self.block = large.block
+            self.data = large.body - HEADER - FRAME
+            self.room = <size_t> (HEADER + FRAME + large.room)
+            self.open_batch(timestamp, 0)
+            self.add_head(<uint32_t> large.size, <uint64_t> timestamp)
+        else:
+            self.open_batch(timestamp, 0)
+            self.reserve(<size_t> (FRAME + large.size))
+            self.add(large.body, <uint32_t> large.size, <uint64_t> timestamp)
+        self.commands += 1
+        large.block = None
+        large.body = NULL
 
     cpdef bytes take(self):
         cdef PyObject *block

@@ -51,6 +51,7 @@ _REQ = re.compile(rb"REQ ([0-9a-f]{16}) ([0-9]{1,10})\n")
 _LONGEST_REQ = 32
 _HEX = frozenset(b"0123456789abcdef")
 SLICE_FROM = 4096  # gather() copies runs shorter than this and slices longer ones
+MAX_BODY = 1 << 30  # bytes
 
 # what scan_mpub returns as its status, and as the value of SHORT
 COMPLETE, SHORT, BAD_COUNT, BAD_SIZE, TOO_BIG, BODY_TOO_BIG = range(6)
@@ -254,6 +255,66 @@ def write_some(fd: int, data: Buffer, end: int = sys.maxsize) -> int:
         return 0
 
 
+class LargePub:
+    """A PUB whose body of `size` bytes comes in pieces, in memory of its own.
+
+    The memory grows with what has come: a size that a client only claims costs nothing. `room` says for how
+    much of the body there is memory at first.
+    """
+
+    def __init__(self, size: int, room: int) -> None:
+        if not 0 < size <= MAX_BODY:
+            raise ValueError(f"a body of {size} bytes")
+        self.size = size
+        self._body: bytearray | None = bytearray()
+
+    @property
+    def have(self) -> int:
+        """How much of the body has come."""
+        return self.size if self._body is None else len(self._body)
+
+    @property
+    def missing(self) -> int:
+        return self.size - self.have
+
+    def put(self, data: Buffer) -> int:
+        """Add the next bytes of the body; returns how many of them belong to it."""
+        if self._body is None:
+            raise ValueError("the body is a batch")
+        count = min(len(data), self.missing)
+        self._body += memoryview(data)[:count]
+        return count
+
+    def command(self, line: bytes) -> bytes:
+        """What has come of the command, from its line on."""
+        if self._body is None:
+            raise ValueError("the body is a batch")
+        return line + _U32.pack(self.size) + self._body
+
+    def take_body(self) -> bytes:
+        """The whole body: for `BatchWriter.add_large` alone, which keeps it."""
+        if self._body is None or len(self._body) != self.size:
+            raise ValueError("the body is not whole")
+        body, self._body = bytes(self._body), None
+        return body
+
+
+def begin_large_pub(
+    data: Buffer, start: int, end: int, line: bytes, smallest: int, max_msg_size: int
+) -> LargePub | None:
+    """The PUB with this line at `start`, if it is not whole and its body has `smallest` bytes or more."""
+    end = min(end, len(data))
+    body = start + len(line) + 4
+    if body > end or data[start : body - 4] != line:
+        return None
+    (size,) = _I32.unpack_from(data, body - 4)
+    if not max(smallest, end - body + 1, 1) <= size <= min(max_msg_size, MAX_BODY):
+        return None
+    large = LargePub(size, end - body)
+    large.put(data[body:end])
+    return large
+
+
 class BatchWriter:
     """Lays messages out as batches of frames, until `take` hands the bytes over.
 
@@ -401,6 +462,12 @@ class BatchWriter:
             self.add_mpub(data, body, count, timestamp)
         self.commands += len(bodies)
         return stop
+
+    def add_large(self, large: LargePub, timestamp: int) -> None:
+        """Add a PUB, all of which has come. Its memory becomes the batch if nothing is before it."""
+        body = large.take_body()
+        self.add_bodies([body], timestamp, 0)
+        self.commands += 1
 
     def take(self) -> bytes:
         """Everything added since the last call, as whole batches."""

@@ -289,3 +289,68 @@ def test_a_whole_command_is_a_sign_of_life(data: bytes, heard: int) -> None:
     rig.follow(b"PUB t\n")
     assert rig.take(data) == len(data)
     assert rig.stream.heard == heard
+
+
+# ---- large bodies
+
+LINE = b"PUB t\n"
+LARGE = 200 << 10
+
+
+def kept_large(rig: Rig, size: int = LARGE) -> None:
+    """The stream keeps a large PUB, all of which has come."""
+    rig.stream = PublishStream(rig.answers, 1 << 20, 1 << 20)
+    rig.stream.follow(rig.pending, LINE, PubFailed)
+    command = pub(bytes(size))
+    assert rig.stream.take(command, 0, 100_000, 7, 8, True) == 100_000
+    assert rig.stream.large is not None
+    rig.stream.large.put(command[100_000:])
+
+
+def test_a_large_pub_is_committed_alone_and_at_once() -> None:
+    rig = Rig(ids=2)
+    rig.stream.follow(rig.pending, LINE, PubFailed)
+    rig.take(pub(b"one"))
+    kept_large(rig)
+    rig.calls.clear()
+    assert rig.stream.take_large(9, 10)
+    assert rig.calls == ["commit", "commit"]  # what was before it comes first
+    assert (rig.stream.large, rig.stream.taken, rig.stream.heard, rig.stream.expected) == (None, 1, 10, LARGE)
+    assert (rig.pending.since, len(rig.answers.queue)) == (9, 2)
+    assert not rig.stream.take_large(9, 10)
+    assert rig.stream.take(pub(b"one"), 0, 13, 7, 8, True) == 0  # there are no more ids
+    assert rig.stream.forget() == b""
+    assert rig.stream.expected == 0
+
+
+@pytest.mark.parametrize("obstacle", ["ids", "closed", "refused", "forgotten"])
+def test_a_large_pub_is_left_to_the_parser_where_something_is_in_its_way(obstacle: str) -> None:
+    rig = Rig(ids=0 if obstacle == "ids" else 9)
+    kept_large(rig)
+    if obstacle == "closed":
+        rig.pending.open = False
+    elif obstacle == "refused":
+        rig.answers.refused = True
+    elif obstacle == "forgotten":
+        rig.writer.add_bodies([b"x"], 7, 0)
+        rest: list[bytes] = []
+        rig.commit = lambda: rest.append(rig.stream.forget())  # type: ignore[method-assign]
+        rig.pending = PendingPublishes(rig.writer, rig.published, rig.commit, 100, 1000)
+        kept_large(rig)
+        assert not rig.stream.take_large(9, 10)
+        assert rest == [pub(bytes(LARGE))]
+        return
+    assert not rig.stream.take_large(9, 10)
+    assert (rig.writer.size, rig.calls, rig.stream.taken) == (0, [], 0)
+    assert rig.stream.forget() == pub(bytes(LARGE))
+
+
+def test_a_smaller_body_is_not_expected_again() -> None:
+    rig = Rig()
+    kept_large(rig, 150_000)
+    assert rig.stream.take_large(9, 10)
+    assert rig.stream.expected == 0
+    kept_large(rig)
+    assert rig.stream.take_large(9, 10)
+    assert rig.stream.take(pub(b"one"), 0, 13, 7, 8, True) == 13
+    assert rig.stream.expected == 0

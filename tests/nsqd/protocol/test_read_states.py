@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.errors import PubFailed
 from nsquark.nsqd import server
 from nsquark.nsqd.protocol import connection as connection_module
 from nsquark.nsqd.protocol import reading
@@ -231,7 +232,7 @@ async def test_a_publish_that_cannot_be_stored_ends_a_connection_that_waits(
         await until(lambda: api.broker.connections)
         [connection] = api.broker.connections
         await until(lambda: connection.greeted)
-        answer = connection._answers.expect(reading.PubFailed)
+        answer = connection._answers.expect(PubFailed)
         connection.wait(state)
         answer.settle("the disk is full")
         assert await client.error() == b"E_PUB_FAILED PUB failed the disk is full"
@@ -246,7 +247,7 @@ async def test_what_comes_after_the_last_answer_is_dropped(tmp_path: Path) -> No
         client = await api.client()
         await client.pub("t", b"1")
         [connection] = api.broker.connections
-        answer = connection._answers.expect(reading.PubFailed)  # a publish that takes its time
+        answer = connection._answers.expect(PubFailed)  # a publish that takes its time
         client.send(b"BOGUS\n")
         await until(lambda: connection.read_state is DISCARDING)
         client.send(pub("t", b"2") + b"BOGUS\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -181,6 +182,97 @@ def test_a_descriptor_that_comes_again_is_the_new_ones(poll: Any, writer: Any, p
         assert (new.stream.taken, old.stream.taken) == (1, 0)
     finally:
         new.close()
+
+
+# ---- large bodies
+
+BODY = bytes(range(250)) * 4000
+
+
+@pytest.fixture
+def large(pending: Any, poll: Any) -> Iterator[Client]:
+    client = Client(pending)
+    client.stream = PublishStream(AnswerQueue(lambda data: None, lambda: None), 1 << 20, 1 << 20)
+    client.stream.follow(pending, b"PUB t\n", PubFailed)
+    poll.add(client.fd, client, client.stream)
+    yield client
+    client.close()
+
+
+def send_all(client: Client, poll: Any, data: bytes) -> None:
+    """Send everything, having the poll read whatever there is."""
+    client.theirs.setblocking(False)
+    while data:
+        try:
+            data = data[client.theirs.send(data) :]
+        except BlockingIOError:
+            poll.run()
+    for _ in range(20):
+        poll.run()
+
+
+def bodies_in(writer: Any) -> list[bytes]:
+    data, found = writer.take(), []
+    at = 0
+    while at < len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], "big")
+        assert kernel.crc32c(data, at + 8, at + length) == int.from_bytes(data[at + 4 : at + 8], "big")
+        frames = data[at + 48 : at + length]
+        begin = 0
+        for end in kernel.frame_ends(frames):
+            found.append(frames[begin + 34 : end])
+            begin = end
+        at += length
+    return found
+
+
+def test_large_bodies_arrive_as_they_were_sent_whatever_is_between_them(
+    poll: Any, writer: Any, large: Client
+) -> None:
+    sent = [BODY, BODY, b"small", BODY[1:], BODY[1:], BODY[:300_000], b"", BODY[2:202_002], BODY[5:202_005]]
+    sent = [each for each in sent if each]
+    send_all(large, poll, b"".join(pub(each) for each in sent))
+    assert bodies_in(writer) == sent
+    assert (large.got, large.stream.taken) == ([], len(sent))
+
+
+@pytest.mark.parametrize("behind", [b"NOP\n", b"P", b"PUB u\n\0\0\0\5other", pub(b"x") + b"FIN"])
+def test_what_follows_large_bodies_is_handed_on(poll: Any, writer: Any, large: Client, behind: bytes) -> None:
+    send_all(large, poll, pub(BODY) + pub(BODY) + behind)
+    others = behind.removeprefix(pub(b"x"))
+    assert bodies_in(writer) == [BODY, BODY] + [b"x"] * (others != behind)
+    kept = large.stream.kept
+    assert b"".join(large.got) + kept == others
+
+
+def test_a_large_body_has_memory_for_what_has_come_of_it(poll: Any, large: Client) -> None:
+    send_all(large, poll, pub(BODY) + pub(BODY))
+    assert large.stream.expected == len(BODY)
+    tracemalloc.start()
+    try:
+        send_all(large, poll, pub(BODY)[:100])
+        assert large.stream.large is not None
+        assert large.stream.large.have == 90
+        held, _ = tracemalloc.get_traced_memory()
+        assert held < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("share", [100, 300_000, len(BODY)])
+def test_an_end_within_a_large_body_is_told(poll: Any, large: Client, share: int) -> None:
+    send_all(large, poll, pub(BODY) + pub(BODY)[:share])
+    large.theirs.close()
+    poll.run()
+    assert (large.ends, large.got, large.errors) == (1, [], [])
+    assert large.stream.forget() == pub(BODY)[:share]
+
+
+def test_a_large_body_that_is_not_taken_is_left(poll: Any, pending: Any, large: Client) -> None:
+    send_all(large, poll, pub(BODY)[:500_000])
+    pending.open = False
+    send_all(large, poll, pub(BODY)[500_000:])
+    assert large.got == [b""]
 
 
 def test_what_is_no_socket_is_refused(poll: Any, clients: list[Client]) -> None:

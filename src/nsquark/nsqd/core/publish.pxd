@@ -2,10 +2,11 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsquark.kernel.fast cimport BatchWriter as FastBatchWriter
-from nsquark.kernel.fast cimport unfinished_command
+from nsquark.kernel.fast cimport LargePub as FastLargePub
+from nsquark.kernel.fast cimport begin_large_pub, unfinished_command
 from nsquark.nsqd.core.answers cimport AnswerQueue as FastAnswerQueue
 
-cdef Py_ssize_t MOST_KEPT, LOOK_EVERY
+cdef Py_ssize_t MOST_KEPT, LARGE_BODY, EXPECT_FROM, LOOK_EVERY
 
 
 @cython.final
@@ -20,6 +21,8 @@ cdef class PendingPublishes:
 
     @cython.locals(receipts=list, waiting=Py_ssize_t)
     cpdef added(self, receipt, Py_ssize_t size, int64_t now)
+    cpdef added_large(self, receipt, int64_t now)
+    cpdef store(self)
     @cython.locals(receipts=list)
     cpdef list take_receipts(self)
 
@@ -34,7 +37,12 @@ cdef class PublishStream:
     cdef bint _mpubs
     cdef public int64_t taken, heard
     cdef readonly bytes kept
+    cdef public FastLargePub large
+    cdef public Py_ssize_t expected
 
     @cython.locals(pending=PendingPublishes, writer=FastBatchWriter, count=Py_ssize_t, commands=Py_ssize_t,
                    size=int64_t, stop=Py_ssize_t)
-    cpdef Py_ssize_t take(self, data, Py_ssize_t start, Py_ssize_t end, int64_t now, int64_t monotonic) except -1
+    cpdef Py_ssize_t take(self, data, Py_ssize_t start, Py_ssize_t end, int64_t now, int64_t monotonic,
+                          bint direct=*) except -1
+    @cython.locals(pending=PendingPublishes, writer=FastBatchWriter, large=FastLargePub, size=Py_ssize_t)
+    cpdef bint take_large(self, int64_t now, int64_t monotonic) except -1

@@ -6,6 +6,9 @@ read is more of the same, it goes straight into the writer of the topic's log, a
 
 Unread bytes of a connection have one owner at a time. While the stream follows, that is the stream: it keeps
 the beginning of a command that a read ends with. Otherwise it is the connection's parser.
+
+The beginning of a large PUB is kept as a `LargePub`. The SocketPoll reads the rest of the body to where it
+stays: the log writes that memory, and consumers are sent it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nsquark.errors import ProtocolError
-from nsquark.kernel import BatchWriter, Buffer, unfinished_command
+from nsquark.kernel import BatchWriter, Buffer, LargePub, begin_large_pub, unfinished_command
 
 from .answers import AnswerQueue, Receipt
 
 MOST_KEPT = 64 << 10  # bytes of an incomplete command; a larger one goes through the parser
+LARGE_BODY = 64 << 10  # bytes of a body that is read to memory of its own, if a read ends within it
+EXPECT_FROM = 192 << 10  # bytes of a body of which hardly two fit the shared buffer
 LOOK_EVERY = 64  # publishes: how often the size of what is pending is looked at
 
 
@@ -65,6 +70,17 @@ class PendingPublishes:
         elif waiting % LOOK_EVERY == 0 and self.writer.size > self._too_much:
             self._commit()
 
+    def added_large(self, receipt: Receipt, now: int) -> None:
+        """A message that is large enough for a commit of its own is in the writer."""
+        self.receipts.append(receipt)
+        if len(self.receipts) == 1:
+            self.since = now
+        self._commit()
+
+    def store(self) -> None:
+        """Commit what is pending."""
+        self._commit()
+
     def take_receipts(self) -> list[Receipt]:
         """The publishers since the last call; the caller settles them."""
         receipts = self.receipts
@@ -76,8 +92,8 @@ class PublishStream:
     """A connection that goes on publishing to one topic, with one kind of command."""
 
     __slots__ = (
-        "_answers", "_error", "_line", "_max_body_size", "_max_msg_size", "_mpubs", "_pending", "heard",
-        "kept", "taken",
+        "_answers", "_error", "_line", "_max_body_size", "_max_msg_size", "_mpubs", "_pending", "expected",
+        "heard", "kept", "large", "taken",
     )  # fmt: skip
 
     def __init__(self, answers: AnswerQueue, max_msg_size: int, max_body_size: int) -> None:
@@ -89,6 +105,10 @@ class PublishStream:
         self._mpubs = False
         self._error: type[ProtocolError] | None = None
         self.kept = b""  # the beginning of a command: it goes before what is read next
+        self.large: LargePub | None = None  # the beginning of a large PUB: what is read next belongs to it
+        self.expected = (
+            0  # the size of the last body, if the next one had better be read to memory of its own
+        )
         self.taken = 0  # messages; the connection counts them for its topic and sets this to 0
         self.heard = 0  # when the last whole command came while the stream followed, monotonic ns
 
@@ -103,16 +123,19 @@ class PublishStream:
 
     def forget(self) -> bytes:
         """Follow no longer; returns what is kept, which is the caller's from here on."""
-        kept = self.kept
+        kept = self.kept if self.large is None else self.large.command(self._line)
         self.kept = b""
+        self.large = None
+        self.expected = 0
         self._pending = None
         return kept
 
-    def take(self, data: Buffer, start: int, end: int, now: int, monotonic: int) -> int:
+    def take(self, data: Buffer, start: int, end: int, now: int, monotonic: int, direct: bool = False) -> int:
         """Take what is expected of a read, whose first bytes are those that were kept.
 
         Returns how many bytes are taken or kept. What lies behind is something else, or too large to keep, or
-        more than there are ids for at hand.
+        more than there are ids for at hand. The caller reads `direct`ly to a `large` PUB that is kept, or
+        there is none.
         """
         pending = self._pending
         self.kept = b""
@@ -129,6 +152,10 @@ class PublishStream:
             )
         else:
             stop = writer.add_whole_pubs(data, start, end, self._line, self._max_msg_size, now)
+        if stop < end and direct and not self._mpubs:
+            self.large = begin_large_pub(data, stop, end, self._line, LARGE_BODY, self._max_msg_size)
+            if self.large is not None:
+                stop = end
         if stop < end and end - stop <= MOST_KEPT:
             self.kept = unfinished_command(
                 data, stop, end, self._line, self._max_msg_size, self._max_body_size
@@ -137,8 +164,31 @@ class PublishStream:
                 stop = end
         commands = writer.commands - commands
         if commands:
+            self.expected = 0
             self.taken += writer.count - count
             self.heard = monotonic
             answer = self._answers.expect(self._error, commands)  # type: ignore[arg-type]  # it follows
             pending.added(answer, writer.body_bytes - size, now)  # the last thing: it may end in anything
         return stop - start
+
+    def take_large(self, now: int, monotonic: int) -> bool:
+        """Take the large PUB that is kept, all of which has come; False where it is left to the parser."""
+        pending, large = self._pending, self.large
+        if pending is None or large is None:
+            return False
+        writer = pending.writer
+        if writer.size:
+            pending.store()  # the memory of the large one can be that of a batch if nothing is before it
+            if self._pending is not pending or self.large is not large:
+                return False
+        if not pending.open or self._answers.refused or writer.ids_left < 1:
+            return False
+        size = large.size
+        writer.add_large(large, now)
+        self.large = None
+        self.expected = size if size >= EXPECT_FROM else 0
+        self.taken += 1
+        self.heard = monotonic
+        answer = self._answers.expect(self._error)  # type: ignore[arg-type]  # it follows
+        pending.added_large(answer, now)  # the last thing: it may end in anything
+        return True

@@ -109,12 +109,14 @@ class Publishing:
         if self._session.auth is not None:
             self._session.auth.check(command, name)
         topic = self.open_topic(command, name)
+        if error is PubFailed:
+            self._topic, self._line = topic, b"PUB %s\n" % name.encode()
         self._counts[topic.name] += 1
         topic.publish([body], delay_ms / 1000, self._answers.expect(error))
 
     def begin_mpub(self, params: list[bytes]) -> None:
         """Take note of the topic of an MPUB whose body is yet to come."""
-        self._topic, self._line = self._checked_topic("MPUB", params), _NO_LINE
+        self._topic, self._line = self._checked_topic("MPUB", params), b"MPUB %s\n" % params[1]
 
     def publish_mpub(self, mpub: Mpub) -> None:
         if self._answers.refused:
@@ -133,15 +135,13 @@ class Publishing:
 
     # ---- following
 
-    def follow(self, parser: CommandParser, error: type[ProtocolError]) -> None:
-        """Have the stream take what comes next, if that may be more of the command just done.
-
-        `error` is how such a command fails.
-        """
+    def follow(self, parser: CommandParser) -> None:
+        """Have the stream take what comes next, if that may be more of the last publish."""
         topic, stream = self._topic, self.stream
-        if topic is None or not topic.pending.open:
+        if topic is None or not topic.pending.open or self._line is _NO_LINE:
             return
         if parser.begins_with(self._line):
+            error = MpubFailed if self._line.startswith(b"M") else PubFailed
             stream.follow(topic.pending, self._line, error)
             data, start, end = parser.hand_over()
             taken = stream.take(data, start, end, self._broker.turn.clock(), monotonic_ns())

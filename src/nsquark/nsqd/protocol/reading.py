@@ -13,9 +13,9 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from nsquark.errors import ConnectionLost, MpubFailed, ProtocolError, PubFailed
+from nsquark.errors import ConnectionLost, ProtocolError
 from nsquark.kernel import Buffer
-from nsquark.wire import CommandParser, Event, Mpub, Pubs
+from nsquark.wire import Body, CommandParser, Event, Mpub, Pubs
 
 from .auth.authorizations import AuthServerNeeded
 from .read_states import (
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 UNREAD_ANSWERS = 1 << 20  # a client that does not read its answers is not read from beyond this
 PARSE_NS = 2_000_000  # of one connection, before others have their turn
+_PUBLISHES = (Pubs, Mpub, Body)  # events; a Body may be that of a PUB
 
 
 class Reading(asyncio.BufferedProtocol):
@@ -137,6 +138,8 @@ class Reading(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> Buffer:
         if self.read_state is not READING:
             return self._shared
+        if self._stream.large is not None:  # the SocketPoll does not read any more
+            self._publishing.stop_following(self._parser)
         if self._stream.following:
             kept = self._stream.kept
             self._shared[: len(kept)] = kept
@@ -171,11 +174,15 @@ class Reading(asyncio.BufferedProtocol):
             self._check_unread()
 
     def left(self, start: int, end: int) -> None:
-        """The bytes [start, end) of the shared buffer were read, and the stream does not take them."""
+        """The bytes [start, end) of the shared buffer were read, and the stream does not take them.
+
+        Nor, if there are none, what it has kept.
+        """
         if self.read_state is not READING:
             return
         self._publishing.stop_following(self._parser)
-        self._parser.put_back(memoryview(self._shared)[start:end])
+        if start < end:
+            self._parser.put_back(memoryview(self._shared)[start:end])
         self.received(0)
 
     def ended(self) -> None:
@@ -206,11 +213,8 @@ class Reading(asyncio.BufferedProtocol):
                 if self.read_state is not READING:
                     parser.keep(event)
                     return
-                if type(event) is Pubs:
-                    if not self.unread_since:
-                        self._publishing.follow(parser, PubFailed)
-                elif type(event) is Mpub and event.line and not self.unread_since:
-                    self._publishing.follow(parser, MpubFailed)
+                if type(event) in _PUBLISHES and not self.unread_since:
+                    self._publishing.follow(parser)
         except ProtocolError as error:
             self.fail(error)
         except AuthServerNeeded as needed:

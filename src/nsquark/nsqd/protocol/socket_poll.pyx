@@ -10,12 +10,25 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy, memset
 
+from nsquark.kernel.fast cimport LargePub
 from nsquark.nsqd.core.publish cimport MOST_KEPT, PublishStream
 
+cdef extern from "bigendian.h":
+    uint32_t nq_get32(const uint8_t *p) nogil
+
+cdef extern from "<sys/uio.h>":
+    cdef struct iovec:
+        void *iov_base
+        size_t iov_len
+
 cdef extern from "<sys/socket.h>":
+    cdef struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
     Py_ssize_t recv(int fd, void *data, size_t size, int flags) nogil
+    Py_ssize_t recvmsg(int fd, msghdr *message, int flags) nogil
     int MSG_DONTWAIT
 
 cdef extern from "<sys/epoll.h>":
@@ -41,6 +54,7 @@ cdef extern from "<unistd.h>":
 
 cdef enum:
     ROOM = 256
+    MOST_EXPECTED = 4194304  # bytes of a body for which there is room before it comes, for the length of a read
 
 
 cdef inline int64_t clock(int which):
@@ -138,7 +152,11 @@ cdef class SocketPoll:
         cdef Py_buffer view
         cdef Py_ssize_t got, end, taken
         cdef int failure
-        if stream._pending is not None:
+        if stream.large is not None or (stream.expected and not stream.kept):
+            got = self.read_large(fd, member, monotonic, &failure)
+            if got > 0:
+                return 0
+        elif stream._pending is not None:
             end = len(stream.kept)
             memcpy(self.buffer, PyBytes_AS_STRING(stream.kept), <size_t> end)
             got = recv(fd, self.buffer + end, self.size - <size_t> end, MSG_DONTWAIT)
@@ -146,7 +164,7 @@ cdef class SocketPoll:
             if got > 0:
                 end += got
                 # The time of this read: others of the run have published by the clock meanwhile.
-                taken = stream.take(self.shared, 0, end, clock(CLOCK_REALTIME), monotonic)
+                taken = stream.take(self.shared, 0, end, clock(CLOCK_REALTIME), monotonic, True)
                 if taken < end:
                     member.protocol.left(taken, end)
                 return 0
@@ -166,3 +184,54 @@ cdef class SocketPoll:
             self.remove(fd, member.protocol)
             member.protocol.lost(failure)
         return 0
+
+    cdef Py_ssize_t read_large(self, int fd, Member member, int64_t monotonic, int *failure) except? -1:
+        # Returns what recv has returned, and sets the failure.
+        cdef PublishStream stream = member.stream
+        cdef LargePub large = stream.large
+        cdef Py_ssize_t got, taken
+        if large is not None:
+            got = recv(fd, large.body + large.have, <size_t> (large.room - large.have), MSG_DONTWAIT)
+            failure[0] = errno
+            if got > 0:
+                large.received(got)
+        else:
+            got = self.read_expected(fd, stream, failure)
+        if got <= 0:
+            return got
+        if stream.large is None:  # it is not what was expected, and lies in the shared buffer
+            taken = stream.take(self.shared, 0, got, clock(CLOCK_REALTIME), monotonic, True)
+            if taken < got:
+                member.protocol.left(taken, got)
+        elif stream.large.have == stream.large.size:
+            if not stream.take_large(clock(CLOCK_REALTIME), monotonic):
+                member.protocol.left(0, 0)
+        return got
+
+    cdef Py_ssize_t read_expected(self, int fd, PublishStream stream, int *failure) except? -1:
+        # Reads as if a PUB with a body as large as the last one came next: the line to the shared buffer, the
+        # body to where it stays. If it is that, it is the stream's, else all of it is put into the shared buffer.
+        cdef bytes line = stream._line
+        cdef size_t head = <size_t> len(line) + 4
+        cdef LargePub large = LargePub(stream.expected, min(stream.expected, MOST_EXPECTED))
+        cdef iovec parts[2]
+        cdef msghdr message
+        cdef Py_ssize_t got
+        memset(&message, 0, sizeof(message))
+        parts[0].iov_base = self.buffer
+        parts[0].iov_len = head
+        parts[1].iov_base = large.body
+        parts[1].iov_len = min(<size_t> large.room, self.size - head)
+        message.msg_iov = parts
+        message.msg_iovlen = 2
+        got = recvmsg(fd, &message, MSG_DONTWAIT)
+        failure[0] = errno
+        if got <= <Py_ssize_t> head:
+            return got
+        if (memcmp(self.buffer, PyBytes_AS_STRING(line), head - 4) == 0
+                and nq_get32(self.buffer + head - 4) == <uint32_t> stream.expected):
+            large.received(got - <Py_ssize_t> head)
+            stream.large = large
+        else:
+            memcpy(self.buffer + head, large.body, <size_t> got - head)
+        return got
