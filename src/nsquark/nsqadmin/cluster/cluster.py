@@ -388,12 +388,7 @@ class Cluster:
         answers, failures = await self.upstream.each([nsqd(address) for address in self.nsqds], question)
         if not answers:
             raise UpstreamError(NSQD, failures)
-        lacking = [nsqd(failure.address) for failure in failures if failure.status == 404]
-        if lacking:
-            told, _ = await self.upstream.get_json_of(lacking, "/replica")
-            standbys = {daemon.address for daemon, answer in told if parse_replica(as_document(answer))}
-            failures = [failure for failure in failures if failure.address not in standbys]
-        return answers, failures
+        return answers, [failure for failure in failures if failure.code != "NOT_PRIMARY"]
 
     async def _info_of(self, daemon: Daemon) -> Document:
         return as_document(await self.upstream.get_json(daemon, "/info"))
