@@ -31,13 +31,14 @@ from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.replica.changes.recorder import Recorder
 from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
 from nsquark.nsqd.stats.health import METADATA, WRITE, Health, Thing
-from nsquark.nsqd.stats.memory import give_back_memory
+from nsquark.nsqd.stats.memory import Reserve, give_back_memory
 from nsquark.nsqd.stats.pipeline_reports import PipelineReports
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
 from nsquark.nsqd.storage.inspection import DELETED, DataRefused, deleted_end, deleted_name, inspect_data
 from nsquark.nsqd.storage.node import TOPICS, Node, write_atomically
 from nsquark.nsqd.storage.syncer import Syncer
+from nsquark.nsqd.storage.trial_write import TrialWrite
 
 from .options import Options
 
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 TRIM_INTERVAL = 1.0
 WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
+MEMORY_LOOK = 10.0
 SAVE_AGAIN = 1.0  # after metadata could not be written
 # The file of very many topics takes long to lay out, and every topic that comes asks for another one. That
 # gets a twentieth of the time, unless a request waits for it.
@@ -88,6 +90,7 @@ class Broker:
         self.due_timers = Timers(loop, time.time_ns, CLOCK_LOOK)
         self.chores = Chores(loop)
         self.syncer = Syncer(loop)
+        self._reserve = Reserve()
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
         self.draining = False  # consumers answer what they have, and get no more
@@ -95,6 +98,7 @@ class Broker:
         self.poll: SocketPoll | None = None  # what reads the sockets of the clients, if not the event loop
         self.loop = loop
         self._path = Path(options.data_path or ".")
+        self._trial = TrialWrite(self._path, self.syncer, self.healthy)
         self._periodic: list[asyncio.TimerHandle] = []
         self._change = self._saved = 0  # which change of the metadata has been made, and is on disk
         self._saving: asyncio.Task[OSError | None] | None = None
@@ -151,6 +155,7 @@ class Broker:
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
+        self._every(MEMORY_LOOK, lambda: self.loop.run_in_executor(None, self._reserve.look))
 
     def _finish_deletions(self, deleted: list[str]) -> None:
         """Delete the folders of topics that an earlier process was deleting at its end. Raises DataRefused.
@@ -173,7 +178,7 @@ class Broker:
         self.topics[name] = topic
         return topic
 
-    def _every(self, seconds: float, work: Callable[[], None]) -> None:
+    def _every(self, seconds: float, work: Callable[[], object]) -> None:
         slot = len(self._periodic)
 
         def run() -> None:
@@ -191,6 +196,8 @@ class Broker:
 
     def _trim(self) -> Iterator[None]:
         OPEN_FILES.close_unused()
+        if WRITE in self.problems:
+            self._trial.begin()
         yield from WRITTEN_FILES.shrink()
         now = time.time()
         freed = 0
