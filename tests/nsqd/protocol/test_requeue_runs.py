@@ -1,4 +1,4 @@
-"""Runs of REQ among FIN and TOUCH, of own, foreign, unknown and repeated ids: answers, and what comes again."""
+"""Runs of REQ among FIN and TOUCH, of own, foreign, unknown and repeated ids: what is answered."""
 
 from __future__ import annotations
 
