@@ -12,12 +12,12 @@ _FRAME = struct.Struct(">qH16s")
 
 class Wire:
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self._data = bytearray()
         self._sock = self._connect()
 
     def _connect(self) -> socket.socket:
-        sock = socket.create_connection(("127.0.0.1", self._port), PATIENCE)
+        sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         sock.sendall(b"  V2")
         return sock
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from nsquark import kernel
 from nsquark.errors import LogDamaged, UnknownVersion
 from nsquark.kernel import pure
+from nsquark.kernel.pure import HEADER
 from nsquark.log import (
     Cursor,
     Limits,
@@ -563,4 +564,23 @@ def test_a_length_that_leads_past_a_whole_batch_is_not_followed(tmp_path: Path) 
     victim.write_bytes(data[: end - batches[3].length] + data[end + batches[2].length :])
     log = TopicLog(tmp_path, limits, ids)
     assert sorted(contents(log)) == [0, 3, 4]
+    log.close(sync=False)
+
+
+def test_a_length_that_leads_beyond_the_end_hides_no_whole_batch_before_other_damage(tmp_path: Path) -> None:
+    """As after a write that was cut short, but a whole batch reaches the end, and another lies before it."""
+    limits, ids = Limits(tail_messages=0), Ids()
+    log = TopicLog(tmp_path, limits, ids)
+    for body in (b"a", b"b", b"c", b"d"):
+        log.add_bodies([body], 1, 0)
+        log.commit()
+    log.close(sync=False)
+    [victim] = segments(tmp_path)
+    data = bytearray(victim.read_bytes())
+    first, _, third, _ = split_batches(bytes(data))
+    data[first.offset + 8] = data[first.offset + HEADER.size] = 0x7F  # the length, and that of the frame
+    data[third.offset + third.length - 1] ^= 1
+    victim.write_bytes(data)
+    log = TopicLog(tmp_path, limits, ids)
+    assert sorted(contents(log)) == [1, 3]
     log.close(sync=False)

@@ -288,6 +288,36 @@ def test_a_file_of_an_earlier_process_is_synced_also_when_another_one_is_begun(
     again.close()
 
 
+def test_a_close_that_tells_an_error_has_closed_the_file_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, model = filled(tmp_path / "t", 3)
+    journal = Journal(tmp_path / "t")
+    journal.begin()
+    fd, stale = journal.rewrite()
+    journal_module.replace_journal(fd, journal.path, stale)
+    assert attempt(log) is None
+    real = os.close
+
+    def close(fd: int) -> None:
+        real(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close)
+        assert log_files(log).rest(wait=False)
+        assert journal.rest(wait=False)
+    written_files.WRITTEN_FILES.remove(log_files(log))
+    written_files.WRITTEN_FILES.remove(journal)
+    assert open_here(tmp_path) == 0
+    model.publish(log, [(0, [b"next"])])
+    journal.pump(1)
+    journal.flush()
+    assert read_all(log) == model.frames
+    log.close()
+    journal.close()
+
+
 def test_a_full_file_that_is_closed_is_followed_by_another(tmp_path: Path) -> None:
     log, model = filled(tmp_path, 3, max_bytes_per_file=3 * ONE)
     at_rest(log)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from unittest import mock
 
 from nsquark.nsqd.broker import Broker
@@ -74,8 +75,13 @@ async def _answered(connection: Connection) -> None:
 
 
 async def _converse(bursts: list[list[bytes]]) -> tuple[object, ...]:
-    # No burst is too much for one turn: the time that it takes must not change what is answered.
-    with mock.patch.object(reading, "PARSE_NS", 1 << 60):
+    # No burst is too much for one turn, and the clocks stand still, so that nothing falls due. The time that
+    # it takes must not change what is answered.
+    with (
+        mock.patch.object(reading, "PARSE_NS", 1 << 60),
+        mock.patch.object(time, "time_ns", return_value=time.time_ns()),
+        mock.patch.object(time, "monotonic_ns", return_value=time.monotonic_ns()),
+    ):
         return await _talk(bursts)
 
 

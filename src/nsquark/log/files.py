@@ -24,7 +24,7 @@ from .segment import Segment
 from .syncing import LogSync, take_up_doubts
 from .tail import TailChunk
 from .unsynced import UnsyncedFiles
-from .written_files import WRITTEN_FILES
+from .written_files import WRITTEN_FILES, close_synced
 
 ROLL_WHEN_CONSUMED = 1 << 20
 
@@ -160,8 +160,8 @@ class LogFiles:
         """Close the newest file until the next write, if the disk holds all of it: see `WrittenFile`."""
         if self.torn or not self._unsynced.newest_is_on_disk(self.fd if wait else -1):
             return False
-        os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1
+        close_synced(fd)
         return True
 
     def _roll(self) -> None:

@@ -209,7 +209,14 @@ class _Walk:
         limit = offset + 2 * head.length + self._window
         found = self._search(offset, least, limit if intact else offset)
         if last and exact is not None:
-            found = [each for each in found if each.position >= exact and self._reaches_end(each)]
+            reaching = [each for each in found if each.position >= exact and self._reaches_end(each)]
+            if reaching and reaching[0].position > exact:
+                # The log went on before that batch: what follows exactly, and lies before it, is no body's.
+                limit = reaching[0].offset
+                reaching = [
+                    each for each in found if each.position == exact and each.offset < limit
+                ] + reaching
+            found = reaching
         return self._best(found, exact)
 
     def _best(self, found: list[_Found], exact: int | None) -> _Found | None:

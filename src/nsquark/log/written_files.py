@@ -10,6 +10,7 @@ descriptors. At twice the limit the next file to be opened waits for the fsync o
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -35,6 +36,12 @@ class WrittenFile(Protocol):
 
         A file that waits for an fsync stays open, unless the caller can `wait` for that.
         """
+
+
+def close_synced(fd: int) -> None:
+    """Close a file that needs no write any more. The system has closed it also where it tells an error."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 class WrittenFiles:
@@ -91,7 +98,11 @@ class WrittenFiles:
         """
         self.make_room()
         fd = self._open(path)
-        found = os.fstat(fd).st_size
+        try:
+            found = os.fstat(fd).st_size
+        except OSError:
+            os.close(fd)
+            raise
         if found != size:
             os.close(fd)
             raise OSError(errno.EIO, f"{path.name} has {found} bytes, not the {size} that were written")

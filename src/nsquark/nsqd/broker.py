@@ -30,7 +30,7 @@ from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.replica.changes.recorder import Recorder
 from nsquark.nsqd.staged.staging import SWEEP_INTERVAL, Staging
 from nsquark.nsqd.stats.health import WRITE, Health, Thing
-from nsquark.nsqd.stats.memory import give_back_memory
+from nsquark.nsqd.stats.memory import Reserve, give_back_memory
 from nsquark.nsqd.stats.pipeline_reports import PipelineReports
 from nsquark.nsqd.storage import metadata
 from nsquark.nsqd.storage.disk_reads import DiskReads
@@ -38,6 +38,7 @@ from nsquark.nsqd.storage.inspection import DELETED, DataRefused, deleted_end, d
 from nsquark.nsqd.storage.metadata_saving import MetadataSaving
 from nsquark.nsqd.storage.node import TOPICS, Node
 from nsquark.nsqd.storage.syncer import Syncer
+from nsquark.nsqd.storage.trial_write import TrialWrite
 
 from .options import Options
 
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 TRIM_INTERVAL = 1.0
 WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
+MEMORY_LOOK = 10.0
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
 
 
@@ -84,6 +86,7 @@ class Broker:
         self.due_timers = Timers(loop, time.time_ns, CLOCK_LOOK)
         self.chores = Chores(loop)
         self.syncer = Syncer(loop)
+        self._reserve = Reserve()
         self.reads = DiskReads(loop)
         self.dead_letters = DeadLetters(self)
         self.draining = False  # consumers answer what they have, and get no more
@@ -91,6 +94,7 @@ class Broker:
         self.poll: SocketPoll | None = None  # what reads the sockets of the clients, if not the event loop
         self.loop = loop
         self._path = Path(options.data_path or ".")
+        self._trial = TrialWrite(self._path, self.syncer, self.healthy)
         self._periodic: list[asyncio.TimerHandle] = []
         self._freed = 0  # bytes of memory that idle topics have let go and the system has not got back
         found = inspect_data(self._path)  # before anything is written
@@ -144,6 +148,7 @@ class Broker:
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
+        self._every(MEMORY_LOOK, lambda: self.loop.run_in_executor(None, self._reserve.look))
 
     def _finish_deletions(self, deleted: list[str]) -> None:
         """Delete the folders of topics that an earlier process was deleting at its end. Raises DataRefused.
@@ -166,7 +171,7 @@ class Broker:
         self.topics[name] = topic
         return topic
 
-    def _every(self, seconds: float, work: Callable[[], None]) -> None:
+    def _every(self, seconds: float, work: Callable[[], object]) -> None:
         slot = len(self._periodic)
 
         def run() -> None:
@@ -184,6 +189,8 @@ class Broker:
 
     def _trim(self) -> Iterator[None]:
         OPEN_FILES.close_unused()
+        if WRITE in self.problems:
+            self._trial.begin()
         yield from WRITTEN_FILES.shrink()
         now = time.time()
         freed = 0

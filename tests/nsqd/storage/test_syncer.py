@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -190,3 +191,40 @@ async def test_a_topic_that_is_deleted_before_its_fsync_begins_is_left_alone(
         # The name is free again, and its fsync is one of its own.
         await clients[0].pub(deleted, b"again")
         assert topics[deleted].log.unsynced == 0
+
+
+@pytest.mark.parametrize(("error", "refused"), [(errno.EIO, True), (errno.EMFILE, False)])
+async def test_publishers_that_wait_for_the_disk_hear_that_a_file_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, refused: bool
+) -> None:
+    """An earlier process has left a full file, and the disk does not let it be synced."""
+    monkeypatch.setattr(syncer_module, "RETRY", 0.05)
+    async with running(tmp_path) as api:
+        client = await api.client()
+        await client.pub("t", b"first")
+    real = os.open
+    failing = True
+    tried = 0
+
+    def open_(path: Path | str, flags: int, *arguments: int) -> int:
+        nonlocal tried
+        if failing and str(path) == str(first) and flags & os.O_WRONLY:
+            tried += 1
+            raise OSError(error, os.strerror(error))
+        return real(path, flags, *arguments)
+
+    (first,) = (tmp_path / "topics" / "t").glob("*.log")
+    monkeypatch.setattr(os, "open", open_)
+    async with running(tmp_path, sync_every=1, sync_timeout=3600, max_bytes_per_file=1) as api:
+        client = await api.client()
+        client.send(pub("t", b"second"))
+        if refused:
+            assert (await client.error()).endswith(os.strerror(error).encode())
+        else:  # descriptors come back
+            await until(lambda: tried > 2)
+        assert (await api.get("/ping")).status == 500
+        failing = False
+        if not refused:
+            await client.ok()
+        await until(lambda: api.broker.health == "OK")
+        assert api.broker.topics["t"].log.unsynced == 0

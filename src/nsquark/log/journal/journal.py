@@ -17,7 +17,7 @@ from nsquark import changes
 from nsquark.durable import write_all
 
 from ..damage import Damage, Record, keep, records, tidy
-from ..written_files import WRITTEN_FILES
+from ..written_files import WRITTEN_FILES, close_synced
 from .copy import SUFFIX, JournalCopy
 from .inspection import PREFIX, InspectedJournal, file_name, inspect_journal
 from .records import JournalRecords
@@ -257,9 +257,9 @@ class Journal(JournalRecords):
                 os.fdatasync(self.fd)
             except OSError:
                 self.not_synced(self.generation)
-        os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1
         self.resting = True
+        close_synced(fd)
         return True
 
     def open_again(self) -> None:

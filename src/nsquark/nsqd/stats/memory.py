@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 PAUSES = 256  # as many as Go's runtime remembers
+LARGE_RESERVE = 64 << 20  # bytes
 
 
 class GcPauses:
@@ -79,6 +80,29 @@ def give_back_memory() -> None:
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
+
+
+class Reserve:
+    """Gives back to the system what the C library holds in reserve and has not needed for a while.
+
+    Blocks of large bodies are kept for the next ones. After many such clients have gone, they lie between
+    objects that stay, and the C library would keep them for good.
+    """
+
+    def __init__(self) -> None:
+        self._before = 0  # the bytes in reserve at the last look
+        self._resident = 0  # memory since it was given back: what is given back still counts as reserve
+
+    def look(self) -> None:
+        """Give back a large reserve that was there at the last look, too. For a thread, now and then."""
+        resident, _ = _resident_bytes()
+        reserve = _idle_bytes()
+        self._resident = min(self._resident, resident)
+        if min(reserve, self._before) >= LARGE_RESERVE and resident - self._resident >= LARGE_RESERVE:
+            give_back_memory()
+            self._resident, _ = _resident_bytes()
+            reserve = _idle_bytes()
+        self._before = reserve
 
 
 @cache

@@ -87,7 +87,8 @@ class Syncer:
             sync = topic.log.start_sync()
         except OSError as error:
             self._failed(topic, error)
-            if topic.log.failing:  # else it is out of descriptors: they wait until there are some
+            # Without descriptors they wait until there are some.
+            if topic.log.failing or error.errno not in (errno.EMFILE, errno.ENFILE):
                 self._settle(topic.take_receipts(), error)
             return
         fds, generation = list[int](), 0
