@@ -250,7 +250,7 @@ def main() -> int:
         options.messages, options.rounds, options.seconds = 20_000, 1, 0.5
     logging.getLogger("nsquark").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "data").start() as broker:
-        spark = new_session("bench")
+        spark = new_session("smoke" if options.smoke else "bench")
         spark.dataSource.register(MemorySource)
         bench = Bench(spark, broker, Path(folder), options)
         bench.publish()

@@ -113,7 +113,7 @@ def main() -> int:
         options.messages, options.rounds = 20_000, 1
     logging.getLogger("nsquark").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "data").start() as broker:
-        spark = new_session("bench")
+        spark = new_session("smoke" if options.smoke else "bench")
         spark.dataSource.register(DiscardSource)
         bench = Bench(spark, broker, Path(folder), options)
         bench.make_rows()

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.demo.test_main import PORTS, Demo
+from tests.spark.interpreter import interpreter
 from tests.tools.people.command import Running, environment
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ class Machine:
             HOME=str(folder),
             NSQUARK_NSQD_HTTP=at["127.0.0.1:4151"],
             NSQUARK_NSQD_TCP=at["127.0.0.1:4150"],
-            PYSPARK_PYTHON=sys.executable,
+            PYSPARK_PYTHON=interpreter(),
             SPARK_LOCAL_IP="127.0.0.1",
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.spark.broker import Broker
+from tests.spark.interpreter import interpreter
 from tests.spark.session import QUICK_START
 
 pytest.importorskip("grpc")
@@ -56,7 +57,7 @@ def spark_pipelines(project: Path, command: str) -> None:
             **os.environ,
             "SPARK_CONF_DIR": str(project / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": interpreter(),
         },
         capture_output=True,
         text=True,

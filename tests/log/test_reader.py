@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsquark.errors import LogCorrupt, LogDamaged
+from nsquark.kernel.pure import HEADER
 from nsquark.log import (
     Cursor,
     Limits,
@@ -82,6 +83,46 @@ def test_a_range_is_whole_batches_and_where_its_messages_begin(draw: Draw) -> No
                 assert batches[0].position <= start < batches[0].position + len(batches[0].frames)
                 assert batches[-1].position < reader.end
         log.close()
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**64).map(Draw))
+def test_the_last_header_of_a_range_in_files(draw: Draw) -> None:
+    with directory() as path, small_reads(draw.choice([1, 100, 5000]), draw.choice([1, 100, 65536])):
+        ids, model = draw.ids(), Model()
+        log = TopicLog(path, draw.limits(), ids)
+        for _ in range(draw.randint(1, 12)):
+            model.publish(log, draw.commit())
+        if draw.random() < 0.5:
+            log = reopened(log, ids)
+        start = draw.randint(log.first, log.end)
+        reader = LogReader(log, start, draw.randint(start, log.end), draw.choice([0, 1000, 1 << 30]))
+        reader.locate()
+        for source, begin, stop in reader.files:
+            data = Path(source.name).read_bytes()
+            sizes = [HEADER.size + sum(map(len, each.frames)) for each in split_batches(data[begin:stop])]
+            last = stop - sizes[-1]
+            assert source.last_header(stop) == (last, data[last : last + HEADER.size])
+        reader.close()
+        log.close()
+
+
+def test_no_header_is_found_where_a_length_is_damaged(tmp_path: Path) -> None:
+    log = TopicLog(tmp_path, Limits(), Ids())
+    for _ in range(5):
+        Model(first=log.end).publish(log, [(0, [b"x" * 50])])
+    reader = LogReader(log, 0, 5, EVERYTHING)
+    reader.locate()
+    ((source, _, stop),) = reader.files
+    (path,) = segments(tmp_path)
+    for wrong in (0, 1, 47, 48, 1 << 31):
+        with path.open("r+b") as file:
+            file.seek(stop // 5 + 8)
+            file.write(struct.pack(">I", wrong))
+        with pytest.raises(LogCorrupt):
+            source.last_header(stop)
+    reader.close()
+    log.close()
 
 
 @settings(max_examples=150)

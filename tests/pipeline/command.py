@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from nsquark.pipeline.__main__ import check_source, parse
 from nsquark.pipeline.running.queries import StopSignal
+from tests.spark.interpreter import interpreter
 from tests.spark.session import QUICK_START
 from tests.spark.test_exactly_once import descendants
 
@@ -70,7 +71,7 @@ class Command:
                 java,
                 *arguments[1:],
             ],
-            env={**os.environ, **environment},
+            env={**os.environ, "PYSPARK_PYTHON": interpreter(), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

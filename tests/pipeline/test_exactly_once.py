@@ -22,7 +22,7 @@ from tests.pipeline.command import Command, rows_of, wait_until_gone
 from tests.spark.broker import Broker
 from tests.spark.test_exactly_once import Publisher
 
-ROUNDS = int(os.environ.get("NSQUARK_SPARK_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("NSQUARK_SPARK_ROUNDS", "2"))
 
 
 def archive(broker: Broker, folder: Path, *flags: str, under: Sequence[str] = ()) -> Command:

@@ -12,14 +12,19 @@ import sys
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from pyspark.sql import SparkSession
+
+from tests.spark.interpreter import interpreter
+from tests.spark.session import QUICK_START
 
 
 def main(address: str, folder: Path) -> None:
     warnings.simplefilter("ignore")  # the client cannot change settings of the server, and says so
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = interpreter()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.remote("local[2]")
+    builder = SparkSession.builder.remote("local[2]").config("spark.driver.extraJavaOptions", QUICK_START)
     spark = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").getOrCreate()
     nsqd = {"nsqd.http.addresses": address}
     table = spark.read.format("nsq").options(**nsqd, subscribe="t").load()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.spark.interpreter import interpreter
+
 LOCAL_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -30,7 +32,7 @@ QUICK_START = f"{QUICK_JAVA} -XX:SharedArchiveFile={CLASSES}" if CLASSES.exists(
 
 def new_session(name: str, master: str = "local[2]", folder: Path | None = None, **more: str) -> SparkSession:
     """`folder` is where it may write. With settings for tests unless `name` is bench."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable if name == "bench" else interpreter()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(name)
     settings = dict(SETTINGS)

@@ -42,7 +42,11 @@ def spark_submit(cluster: Cluster, broker: Broker, folder: Path, *flags: str, **
     """Run `submitted.py` in `folder`, on a machine where nsquark is not installed either."""
     broker.publish("t", numbered(200))
     java = [f"--conf=spark.{role}.extraJavaOptions={QUICK_START}" for role in ("driver", "executor")]
-    settings = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false")
+    # one executor, which is enough to show that it finds nsquark
+    settings = (
+        "spark.cores.max=1", "spark.executor.memory=512m", "spark.driver.host=127.0.0.1",
+        "spark.ui.enabled=false",
+    )  # fmt: skip
     program = (submitted.__file__, broker.http_address, str(folder))
     submit = (HOME / "bin" / "spark-submit", f"--master={cluster.url}")
     done = subprocess.run(

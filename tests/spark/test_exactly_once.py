@@ -23,7 +23,7 @@ import pytest
 from tests.daemon import Client, Closed
 from tests.spark.broker import Broker
 
-ROUNDS = int(os.environ.get("NSQUARK_SPARK_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("NSQUARK_SPARK_ROUNDS", "2"))
 DRIVER = Path(__file__).with_name("driver.py")
 
 

@@ -153,6 +153,38 @@ def test_a_query_goes_on_over_a_restart_of_nsqd(spark: SparkSession, broker: Bro
     run(frame, tmp_path / "third")  # the channel is free again
 
 
+def test_a_query_follows_its_channel(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """An operator seeks the channel of a live query, and empties that of a stopped one."""
+    broker.publish("t", numbered(10))
+    seen: list[bytes] = []
+    writer = stream(spark, broker).writeStream.option("checkpointLocation", str(tmp_path))
+    writer = writer.foreachBatch(lambda batch, _: seen.extend(values(batch)))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+        broker.ask("POST", "/channel/seek?topic=t&channel=q&to=7")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen == numbered(10) + numbered(3, 7)
+    broker.publish("t", numbered(400, 10))
+    broker.ask("POST", "/channel/empty?topic=t&channel=q")
+    broker.publish("t", numbered(5, 410))
+    seen.clear()
+    assert writer.trigger(availableNow=True).start().awaitTermination(100)
+    assert seen == numbered(5, 410)
+    assert broker.depth("t", "q") == 0
+
+
+def test_spark_refuses_a_trigger_in_real_time(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """When this fails, Spark can do it, and the documentation has to say so."""
+    broker.publish("t", numbered(1))
+    writer = stream(spark, broker).writeStream.format("noop").outputMode("update")
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(realTime="5 minutes")
+    with pytest.raises((AnalysisException, StreamingQueryException), match="STREAMING_REAL_TIME_MODE"):
+        writer.start().awaitTermination(100)
+
+
 def test_foreach_batch_join_and_window(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     events = [json.dumps({"user": number % 3, "spent": number}).encode() for number in range(30)]
     broker.publish("t", events)

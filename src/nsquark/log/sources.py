@@ -92,6 +92,27 @@ class Source:
             position, offset = batch.position + batch.messages, batch.offset + batch.length
         return offset, position
 
+    def last_header(self, stop: int) -> tuple[int, bytes]:
+        """The offset and the header of the batch that ends at `stop`. Raises LogCorrupt."""
+        _, offset = self.mark_before(self.end, stop - 1)
+        while offset < stop:
+            window = self.read(offset, _WINDOW)
+            within = min(len(window), stop - offset)
+            at, needed, _, last = kernel.scan_batches(window, 0, within, False, within)
+            if offset + at == stop and last is not None:
+                at = last[0]
+            elif at and needed == HEADER.size:  # the window ends within a header
+                offset += at
+                continue
+            header = bytes(window[at : at + HEADER.size])
+            if len(header) < HEADER.size or not needed:
+                break
+            length = HEADER.unpack(header)[2]
+            if offset + at + length == stop:
+                return offset + at, header
+            offset += at + length  # over a batch that is longer than the window
+        raise LogCorrupt(self.name, offset, "no batch ends where one should")
+
     def first_time(self) -> int | None:
         """When the first message came, or None if there is none."""
         return next((batch.time for batch in self.batches(self.start)), None)

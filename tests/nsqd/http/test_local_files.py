@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ def bytes_of(told: dict[str, Any]) -> bytes:
         status = path.stat()
         assert path.is_absolute()
         assert (status.st_dev, status.st_ino) == (file["device"], file["inode"])
-        found += path.read_bytes()[file["start"] : file["stop"]]
+        data = path.read_bytes()
+        found += data[file["start"] : file["stop"]]
+        assert data[file["last"] :][:48].hex() == file["header"]
+        (length,) = struct.unpack_from(">I", data, file["last"] + 8)
+        assert file["last"] + length == file["stop"]
     return found
 
 

@@ -19,7 +19,7 @@ from tests.spark.broker import Broker, numbered
 from tests.spark.test_exactly_once import Driver, descendants, finish
 
 DRIVER = Path(__file__).parents[1] / "tables_driver.py"
-ROUNDS = max(1, int(os.environ.get("NSQUARK_SPARK_ROUNDS", "3")) // 3)
+ROUNDS = max(1, int(os.environ.get("NSQUARK_SPARK_ROUNDS", "2")) // 3)
 
 
 def archive(spark: SparkSession, broker: Broker, kind: str, folder: Path, *flags: str) -> int:

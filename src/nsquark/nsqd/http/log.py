@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 from nsquark.errors import ConnectionLost, LogCorrupt, LogDamaged
 from nsquark.http import HttpError, Request, Response, v1_json, v1_stream
@@ -134,7 +135,9 @@ class LogApi:
                 more = {"following": following} if following > start else {}
                 raise HttpError(410, "POSITION_GONE", {"position": start, **bounds(topic), **more})
             if local and reader.length >= local_files.WORTH_OPENING:
-                return local_files.answer(reader, topic.epoch)
+                named = await reads.run(partial(local_files.answer, reader, topic.epoch))
+                if named is not None:
+                    return named
             length = log_answer.SIZE + reader.length + (4 * reader.count if indexed else 0)
             response = v1_stream(length, CONTENT_TYPE)
             head = LogAnswerHead(reader.count, reader.start, topic.epoch, reader.length)

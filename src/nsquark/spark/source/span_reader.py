@@ -9,7 +9,6 @@ Where the task runs on nsqd's machine, a response may name files in place of the
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from nsquark import kernel
+from nsquark.http.client.protocol import NotJson, parse_json
 from nsquark.wire import log_answer
 
 from ..errors import BadResponse, DataLost, RequestRefused, Unreachable
@@ -121,8 +121,8 @@ class _SpanReader:
         body: _SentBytes | LocalFiles
         if response.headers.get("Content-Type") == CONTENT_TYPE:
             try:
-                count, position, files = parse_files(json.loads(exchange.read(response)))
-            except ValueError as error:
+                count, position, files = parse_files(parse_json(self._url, exchange.read(response)))
+            except (ValueError, NotJson) as error:
                 raise self._bad_response(error) from None
             body = LocalFiles(self._url, files)
         else:
@@ -133,7 +133,7 @@ class _SpanReader:
             except log_answer.NoLogAnswer:
                 raise self._bad_response() from None
             body = _SentBytes(exchange, response, length)
-        if position != self._position or not count:
+        if position != self._position or not 0 < count <= self._span.end - position:
             raise self._bad_response()
         try:
             yield from self._read_batches(exchange, body, self._position + count)
