@@ -235,7 +235,7 @@ class Standby:
             self._reports.frames_written(term, applied)
         if not applied:
             self._reports.heard(term)
-        if self._syncing is None and self._settled and self.synced < self.written:
+        if self._syncing is None and self._settled and (self.synced < self.written or self._copy.changed):
             now = asyncio.get_running_loop().time()
             if self._waits_for_disk or now >= self._sync_at:
                 self._sync_at = now + SYNC_INTERVAL

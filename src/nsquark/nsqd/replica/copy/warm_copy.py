@@ -26,7 +26,8 @@ DIVERGED = ".diverged"
 ANEW = ".anew.tmp"  # behind the name of a file that is fetched as a whole, until it is
 _ALL = 1 << 62
 MOST_OPEN = 256
-SYNCED_AT_ONCE = 64  # files that `sync_everything` has open at a time
+SYNCED_AT_ONCE = 64  # files that are open at a time where very many are synced
+MOST_TO_OPEN = 256  # files that wait for `sync` open, each with its folder
 
 
 class CopyDiffers(NsquarkError):
@@ -45,10 +46,14 @@ class FsyncFailed(OSError):
 
 
 class Unsynced(NamedTuple):
-    """What an fsync is for: the files by their paths, and they and their folders, open."""
+    """What an fsync is for: the files by their paths, and they and their folders, open.
 
+    `descriptors` is None where the files are too many to be open at the same time.
+    """
+
+    directory: Path
     paths: frozenset[str]
-    descriptors: list[int]
+    descriptors: list[int] | None
 
 
 class WarmCopy:
@@ -186,6 +191,11 @@ class WarmCopy:
 
     # ---- the disk
 
+    @property
+    def changed(self) -> bool:
+        """Whether something was written since the last `start_sync`."""
+        return bool(self._unsynced)
+
     def start_sync(self) -> Unsynced:
         """Open what has changed since the last call, for `sync`. Raises OSError.
 
@@ -256,6 +266,8 @@ class WarmCopy:
 def open_to_sync(directory: Path, paths: Iterable[str]) -> Unsynced:
     """Open these files and the folders that they are in; those that are gone are left out. Raises OSError."""
     paths = frozenset(paths)
+    if len(paths) > MOST_TO_OPEN:
+        return Unsynced(directory, paths, None)
     folders = {os.path.dirname(path) for path in paths}
     found: list[int] = []
     try:
@@ -266,11 +278,17 @@ def open_to_sync(directory: Path, paths: Iterable[str]) -> Unsynced:
         for fd in found:
             os.close(fd)
         raise
-    return Unsynced(paths, found)
+    return Unsynced(directory, paths, found)
 
 
 def sync(unsynced: Unsynced) -> None:
-    """Bring files and folders to the disk, and close them. For a thread. Raises FsyncFailed."""
+    """Bring files and folders to the disk, and close them. For a thread. Raises FsyncFailed.
+
+    Raises OSError, too, where very many files are opened here.
+    """
+    if unsynced.descriptors is None:
+        _sync_many(unsynced)
+        return
     failure = None
     for fd in unsynced.descriptors:
         try:
@@ -281,6 +299,17 @@ def sync(unsynced: Unsynced) -> None:
             os.close(fd)
     if failure is not None:
         raise FsyncFailed(failure, unsynced.paths)
+
+
+def _sync_many(unsynced: Unsynced) -> None:
+    # `sync` also stores the files that are renamed before they are opened here. It tells of no failure.
+    os.sync()
+    paths = list(unsynced.paths)
+    for at in range(0, len(paths), SYNCED_AT_ONCE):
+        try:
+            sync(open_to_sync(unsynced.directory, paths[at : at + SYNCED_AT_ONCE]))
+        except FsyncFailed as error:
+            raise FsyncFailed(error, unsynced.paths) from None
 
 
 def sync_everything(directory: Path) -> None:
