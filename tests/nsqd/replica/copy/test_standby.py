@@ -347,3 +347,22 @@ def test_a_piece_is_written_whole_where_the_disk_takes_less_at_once(
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, bytes(data)[:3], offset))
     WarmCopy(tmp_path).write(JOURNAL, 0, b"0123456789")
     assert (tmp_path / JOURNAL).read_bytes() == b"0123456789"
+
+
+def test_a_member_that_has_won_does_not_wait_for_an_fsync_that_takes_long(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        standby, primary, heard = begin()
+        stuck = Stuck(os.fsync)
+        standby.connect("", TERM)
+        await heard.until("fetched", 10)
+        monkeypatch.setattr(os, "fsync", stuck)
+        primary.streams[-1][1].data_received(frame(10))  # a heartbeat: what was fetched goes to the disk
+        await stuck.begun.wait()
+        await standby.close(sync_files=False)
+        assert standby._syncing is not None
+        stuck.let_go.set()
+        await asyncio.wait([standby._syncing])
+
+    asyncio.run(run())

@@ -63,6 +63,7 @@ class Process:
         member.ended, member.stopping = asyncio.Event(), False
         member._loop = asyncio.get_running_loop()
         member._performing, member._doubtful = False, set()
+        member._leads_from_files, member._giving_up = False, None
         monkeypatch.setattr(os, "execv", self.execv)
 
     def leave(self) -> None:
@@ -137,6 +138,23 @@ def test_a_winner_stores_the_files_anew_whose_fsync_failed(
         assert segment.read_bytes() == b"batches"
         assert segment.stat().st_ino != before
         assert process.file.stored.incarnation == process.incarnation
+
+    asyncio.run(run())
+
+
+def test_a_standby_s_fsync_that_fails_when_the_member_leads_by_then_makes_it_give_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        process = Process(tmp_path, monkeypatch, leads=True)
+        process.handovers = [False]
+        member = process.member
+        member._leads_from_files = True
+        member.fsync_failed(frozenset({"topics/t/0.log"}))
+        assert member._giving_up is not None
+        await member._giving_up
+        assert process.anew == 1
+        assert MemberFile.open(process.options).stored.doubtful == ("topics/t/0.log",)
 
     asyncio.run(run())
 

@@ -110,16 +110,20 @@ class Standby:
         if self._connection is not None:
             self._connection.write(pack_answer(term, written, synced))
 
-    async def close(self) -> None:
-        """Leave the stream, and bring everything to the disk, or report what failed. Raises OSError."""
+    async def close(self, *, sync_files: bool = True) -> None:
+        """Leave the stream, and bring everything to the disk, or report what failed. Raises OSError.
+
+        Without `sync_files` an fsync that is under way goes on, and is reported if it fails.
+        """
         self.drop()
         await self._dropped()
-        if self._syncing is not None:
-            await asyncio.wait([self._syncing])
-        try:
-            await asyncio.to_thread(sync, self._copy.start_sync())
-        except FsyncFailed as error:
-            self._reports.fsync_failed(error.paths)
+        if sync_files:
+            if self._syncing is not None:
+                await asyncio.wait([self._syncing])
+            try:
+                await asyncio.to_thread(sync, self._copy.start_sync())
+            except FsyncFailed as error:
+                self._reports.fsync_failed(error.paths)
         self._copy.close()
 
     async def _dropped(self) -> None:

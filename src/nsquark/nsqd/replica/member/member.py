@@ -86,6 +86,8 @@ class Member:
         self._performing = False
         self._tick_timer: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._leads_from_files = False  # the directory is open
+        self._giving_up: asyncio.Task[None] | None = None
         self._open_to_clients = False
 
     def _own_addresses(self) -> Mapping[str, str]:
@@ -313,11 +315,16 @@ class Member:
         """These files may not be on the disk, whatever the next fsync says: nothing of them counts any more.
 
         A standby begins a new incarnation and fetches them. A member that has won its campaign stores them
-        anew before it leads.
+        anew before it leads. One that leads by then gives up as if it had written them itself.
         """
         logger.error("REPLICA: an fsync has failed, for %s", ", ".join(sorted(paths)[:10]))
         self._doubtful |= paths
         self._begin_anew()
+        self._give_up_if_leading()
+
+    def _give_up_if_leading(self) -> None:
+        if self._doubtful and self._leads_from_files and self._giving_up is None:
+            self._giving_up = asyncio.create_task(self._give_up(frozenset(self._doubtful)))
 
     def _begin_anew(self) -> None:
         """Be another process and incarnation, if an fsync has failed. Until that is noted, do nothing."""
@@ -344,7 +351,8 @@ class Member:
     async def _open(self, action: actions.OpenDirectory) -> None:
         logger.info("REPLICA: leading term %d", action.term)
         try:
-            await self.standby.close()
+            # What a killed nsqd has left is not synced either before it is opened.
+            await self.standby.close(sync_files=self.options.replica_ack == "synced")
             await self._store_doubtful()
             raise_term(self.directory, action.term)
             self.file.settle(True, action.term)
@@ -366,6 +374,8 @@ class Member:
                 logger.exception("REPLICA: the directory cannot be opened")
             self._fail(StartError(f"the directory cannot be opened to lead the group - {error}"))
             return
+        self._leads_from_files = True
+        self._give_up_if_leading()
         if self.automaton.state is not State.PRIMARY:
             return
         broker.recorder.record_always(self._flushed, touched=self.options.replica_ack == "synced")
@@ -381,8 +391,9 @@ class Member:
         if self._doubtful:
             self.file.doubt(self._doubtful)
         if self.file.stored.doubtful:
+            known = set(self._doubtful)
             await asyncio.to_thread(rewrite, self.directory, self.file.stored.doubtful)
-            self._doubtful.clear()
+            self._doubtful -= known
 
     def _replica_api(self) -> ReplicaApi:
         broker = self.server.broker
