@@ -541,6 +541,21 @@ def test_nobody_to_hand_over_to() -> None:
     assert not member.automaton.hand_over(member.now)
 
 
+def test_a_member_that_is_not_connected_is_not_handed_over_to() -> None:
+    """Nobody would lead until the key has ended, although the member was heard a moment ago."""
+    member = Member()
+    member.lead(PAIR)
+    member.join()
+    member.automaton.follower_left(member.now, "b@1")
+    assert not member.automaton.hand_over(member.now)
+    member.join()
+    assert member.automaton.hand_over(member.now)
+    member.automaton.follower_left(member.now, "b@1")
+    member.wait(0.1)
+    assert member.take(do.Resign) == []
+    assert member.one(do.AcceptPublishes)
+
+
 def test_an_fsync_that_hangs_hands_over() -> None:
     member = Member(synced=True)
     member.lead(PAIR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import threading
@@ -276,6 +277,23 @@ def test_strange_answers_end_the_stream_and_nothing_else(tmp_path: Path, start: 
 def test_files_outside_of_the_copy_are_not_given(tmp_path: Path, start: Start, path: str) -> None:
     primary = start(tmp_path / "a")
     assert primary.ask("GET", f"/replica/file?path={path}&from=0&size=10")[0] == 400
+
+
+def test_what_is_no_file_of_the_copy_is_answered_in_one_line(tmp_path: Path, start: Start) -> None:
+    primary = start(tmp_path / "a")
+    assert primary.ask("POST", "/pub?topic=orders", b"one")[0] == 200
+    folder = primary.directory / "topics" / "orders"
+    os.mkfifo(folder / "fifo")  # to open it would wait for ever
+    (folder / "link").symlink_to("/etc/passwd")
+    file = next(folder.glob("*.log")).name
+    for path in ("orders", "orders/fifo", "orders/link", "orders/" + "x" * 300, f"orders/{file}/x"):
+        route = f"/replica/file?path=topics/{path}&from=0&size=10"
+        assert primary.ask("GET", route) == (404, b'{"message":"NO_SUCH_FILE"}'), path
+    for offset in (1 << 63, (1 << 63) - 1, 9999999999999999999):
+        route = f"/replica/file?path=topics/orders/{file}&from={offset}&size=10"
+        for more in ("", "&crc=1"):
+            assert primary.ask("GET", route + more) == (400, b'{"message":"INVALID_ARG_FROM"}')
+    assert "Traceback" not in primary.log
 
 
 def test_a_secret_is_asked_for_and_compared(tmp_path: Path, start: Start) -> None:

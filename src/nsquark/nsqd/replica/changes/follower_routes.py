@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,8 @@ UPGRADED = (
     b"X-Nsquark-Sequence: %d\r\n\r\n"
 )
 MOST_FOLLOWERS = 8
+_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_LAST_OFFSET = (1 << 63) - 1 - PIECE
 
 
 class GroupLeader(Leader, Protocol):
@@ -103,13 +106,17 @@ class ReplicaApi:
         if not is_copied(name):
             raise HttpError(400, "INVALID_PATH")
         offset, size = _number(request, "from"), min(_number(request, "size"), PIECE)
+        if offset > _LAST_OFFSET:
+            raise HttpError(400, "INVALID_ARG_FROM")
         path = self._directory / name
         try:
             if "crc" in request.query:
                 if await asyncio.to_thread(crc_before, path, offset) != _number(request, "crc"):
                     raise HttpError(409, "DIFFERS")
             data = await asyncio.to_thread(read_piece, path, offset, size)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in _NO_SUCH_FILE:
+                raise
             raise HttpError(404, "NO_SUCH_FILE") from None
         return Response(200, data, (("Content-Type", "application/octet-stream"),))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,9 +67,14 @@ def list_files(directory: Path) -> dict[str, int]:
 
 
 def read_piece(path: Path, offset: int, size: int) -> bytes:
-    """For a thread. Raises OSError."""
-    with open(path, "rb", buffering=0) as file:
-        return os.pread(file.fileno(), size, offset)
+    """For a thread. Raises OSError, also for what is no file of its own: `list_files` tells of none either."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.ENOENT, "no regular file", str(path))
+        return os.pread(fd, size, offset)
+    finally:
+        os.close(fd)
 
 
 def crc_before(path: Path, offset: int) -> int:
