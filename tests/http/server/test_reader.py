@@ -42,6 +42,7 @@ def seen(parsed: RequestReader) -> list[object]:
 
 
 MALFORMED = (400, b"400 Bad Request")
+NO_ENCODING = (501, b"Unsupported transfer encoding")
 MSG_TOO_BIG = (413, b'{"message":"MSG_TOO_BIG"}')
 INTERNAL_ERROR = (500, b'{"message":"INTERNAL_ERROR"}')
 PING = ("GET", b"/ping", b"", True)
@@ -96,6 +97,22 @@ TRANSCRIPTS = {
     "two lengths": (get("/pub", "Content-Length: 1", "content-length: 2", method="POST"), [MALFORMED]),
     "length and chunks": (
         get("/pub", "Content-Length: 3", "Transfer-Encoding: chunked", method="POST") + b"0\r\n\r\n",
+        [MALFORMED],
+    ),
+    "an encoding that is not undone": (
+        get("/pub", "Transfer-Encoding: gzip, chunked", method="POST") + b"1\r\nx\r\n0\r\n\r\n",
+        [NO_ENCODING],
+    ),
+    "an encoding that nobody knows": (
+        get("/pub", "Transfer-Encoding: xchunked", method="POST") + b"1\r\nx\r\n0\r\n\r\n",
+        [NO_ENCODING],
+    ),
+    "chunked in capitals": (
+        get("/pub", "Transfer-Encoding: Chunked ", method="POST") + b"1\r\nx\r\n0\r\n\r\n",
+        [("POST", b"/pub", b"x", True)],
+    ),
+    "chunks in HTTP/1.0": (
+        b"POST /pub HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         [MALFORMED],
     ),
     "a bad chunk": (get("/pub", "Transfer-Encoding: chunked", method="POST") + b"zz\r\n", [INTERNAL_ERROR]),

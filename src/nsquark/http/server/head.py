@@ -21,6 +21,7 @@ MALFORMED = plain_text(400, "400 Bad Request")
 NO_HOST = plain_text(400, "400 Bad Request: missing required Host header")
 EXPECTATION_FAILED = plain_text(417, "417 Expectation Failed")
 HEAD_TOO_BIG = plain_text(431, "431 Request Header Fields Too Large")
+NO_SUCH_ENCODING = plain_text(501, "Unsupported transfer encoding")
 WRONG_VERSION = plain_text(505, "505 HTTP Version Not Supported: unsupported protocol version")
 
 # The flags of a request that is not ordinary.
@@ -69,6 +70,10 @@ def read_head(
         elif known == b"upgrade" and parser.should_upgrade():
             flags |= WANTS_UPGRADE
         elif known == b"transfer-encoding":
+            if value.strip().lower() != b"chunked":
+                raise Refused(NO_SUCH_ENCODING)
+            if parser.get_http_version() == "1.0":  # which has none: a proxy may see another end of the body
+                raise Refused(MALFORMED)
             flags |= CHUNKED
     if has_connection or not has_host or not parser.should_keep_alive():
         _settle_keep_alive(request, parser, has_host)
