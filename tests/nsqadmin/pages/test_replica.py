@@ -116,13 +116,14 @@ async def test_a_group_without_a_standby_says_so(browser: Browser) -> None:
 
 async def test_a_standby_is_no_failure(browser: Browser) -> None:
     async with nodes(FULL, None) as (admin, (primary, standby)):
-        standby.answers["/replica"] = says({**FULL, "member": "b", "state": "in-sync"})
         for path in ("/info", "/stats"):
-            standby.answers[path] = answer(404, body=b'{"message":"NOT_FOUND"}')
+            standby.answers[path] = answer(503, body=b'{"message":"NOT_PRIMARY","primary":null}')
         for path in ("/nodes", "/", f"/nodes/{address(primary)}"):
             text = (await admin.get(path)).body.decode()
             assert "did not answer" not in text, path
-        standby.answers["/replica"] = answer(404, body=b'{"message":"NOT_FOUND"}')
+            assert "NOT_PRIMARY" not in text, path
+        for path in ("/info", "/stats"):
+            standby.answers[path] = answer(503, body=b'{"message":"OVERLOADED"}')
         assert "did not answer" in (await admin.get(f"/nodes/{address(primary)}")).body.decode()
 
 

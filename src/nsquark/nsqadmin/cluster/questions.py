@@ -15,7 +15,6 @@ from ..upstream import Daemon, Failure, Upstream, UpstreamError, nsqd, nsqlookup
 from ..upstream.client import NSQD, NSQLOOKUPD, parse_answer, with_query
 from .document import Document, as_document
 from .nodes import Node
-from .replica import parse_replica
 
 T = TypeVar("T")
 
@@ -57,12 +56,7 @@ class Questions:
         )
         if not answers:
             raise UpstreamError(NSQD, failures)
-        lacking = [nsqd(failure.address) for failure in failures if failure.status == 404]
-        if lacking:
-            told, _ = await self._upstream.get_json_of(lacking, "/replica")
-            standbys = {daemon.address for daemon, answer in told if parse_replica(as_document(answer))}
-            failures = [failure for failure in failures if failure.address not in standbys]
-        return answers, failures
+        return answers, [failure for failure in failures if failure.code != "NOT_PRIMARY"]
 
     async def info_of(self, daemon: Daemon) -> Document:
         return as_document(await self._upstream.get_json(daemon, "/info"))
