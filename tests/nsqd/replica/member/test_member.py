@@ -173,6 +173,14 @@ def test_a_standby_refuses_clients_and_says_who_leads(pair: tuple[Member, Member
     assert b.ask("GET", "/replica/in-sync")[0] == 200
 
 
+def test_a_primary_tells_of_its_own_disk_only_where_it_waits_for_it(pair: tuple[Member, Member]) -> None:
+    a, _ = pair
+    create(a)
+    synced = {each["member"]: each["synced"] for each in a.replica()["members"]}
+    assert synced["a"] is None
+    assert synced["b"] is not None
+
+
 def test_a_member_that_says_it_serves_has_everything_that_nsqd_has(pair: tuple[Member, Member]) -> None:
     a, b = pair
     post(a, "/topic/create?topic=orders")

@@ -189,7 +189,9 @@ def _members(member: Member) -> list[dict[str, object]]:
             lag = max(0, standby.end - standby.written)
             told |= {"written": standby.written, "synced": standby.synced, "lag": lag}
         elif mine and leading is not None:
-            told |= {"written": max(0, leading.written), "synced": max(0, leading.synced), "lag": 0}
+            # With `written` the primary does not follow what of it is on its disk.
+            synced = max(0, leading.synced) if member.options.replica_ack == "synced" else None
+            told |= {"written": max(0, leading.written), "synced": synced, "lag": 0}
         found.append(told)
     return found
 
