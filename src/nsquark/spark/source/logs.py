@@ -75,6 +75,8 @@ def ask_log_range(node: Node, access: Access, topic: str, wait: float = 0.0, **q
         # A stock nsqd does not know the route.
         if error.status == 404 and error.message not in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND"):
             raise NsqdWithoutLog(node) from None
+        if error.message == "NOT_PRIMARY":  # it may have led its replica group when its address was found
+            raise Unreachable(f"nsqd {node.name} is a standby of its replica group") from None
         raise
     return _parse_log_range(node, document)
 
