@@ -317,7 +317,7 @@ class Leading:
         return True
 
     def _able(self, late: set[str]) -> set[str]:
-        return (self.rule.isr & self._joined) - {self._me} - late
+        return (self._joined & self.rule.isr) - {self._me} - late
 
     def _resign(self, late: set[str]) -> None:
         if not self._handing_over or self._resigning or self._changing or not self._session.lease:
