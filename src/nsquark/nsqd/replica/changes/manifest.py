@@ -67,7 +67,7 @@ def list_files(directory: Path) -> dict[str, int]:
 
 
 def read_piece(path: Path, offset: int, size: int) -> bytes:
-    """For a thread. Raises OSError, also for what is no file, as `list_files` does not list it either."""
+    """For a thread. Raises OSError, also for what `list_files` passes over."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
