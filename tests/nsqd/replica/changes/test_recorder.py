@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsquark.nsqd.replica.changes.frames import Data, FrameParser, Operation
+from nsquark.nsqd.replica.changes.frames import FrameParser, PackedFrame, PackedOperation
 from nsquark.nsqd.replica.changes.recorder import Recorder
 
 
@@ -21,8 +21,10 @@ class Follower:
         self.sequences: list[int] = []
         self._parser = FrameParser()
 
-    def send(self, frame: list[Data]) -> None:
-        self.sequences += [each.sequence for each in self._parser.feed(b"".join(frame)) if each.operations]
+    def send(self, frame: PackedFrame) -> None:
+        self.sequences += [
+            each.sequence for each in self._parser.feed(b"".join(frame.parts)) if each.operations
+        ]
 
     def close(self) -> None:
         pass
@@ -31,14 +33,14 @@ class Follower:
         pass
 
 
-class InterruptedQueue(deque[Operation]):
+class InterruptedQueue(deque[PackedOperation]):
     """The event loop's thread flushes before each operation that another thread adds, and after it."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
 
-    def append(self, operation: Operation) -> None:
+    def append(self, operation: PackedOperation) -> None:
         self._recorder.flush()
         super().append(operation)
         self._recorder.flush()

@@ -208,12 +208,13 @@ class Member:
 
     def perform(self) -> None:
         """Do everything that the automaton wants, in order."""
-        if self._performing or self.ended.is_set():
+        automaton = self.automaton
+        if not automaton.wanted or self._performing or self.ended.is_set():
             return
         self._performing = True
         try:
-            while wanted := self.automaton.take():
-                for action in wanted:
+            while automaton.wanted:
+                for action in automaton.take():
                     self._perform(action)
         except Exception:
             # The automaton counts on what it asked for being done. A new process begins with what is on disk.
@@ -226,7 +227,7 @@ class Member:
         handler = _HANDLERS.get(type(action))
         if handler is not None:
             handler(self, action)
-        elif not isinstance(action, actions.SendFrame | actions.SendHeartbeat):  # the recorder sends these
+        elif not isinstance(action, actions.SendHeartbeat):  # the recorder sends these
             self.etcd.ask(self.automaton, action)  # type: ignore[arg-type]  # all others are etcd's
 
     def _member_key(self) -> MemberKey:
@@ -293,18 +294,16 @@ class Member:
         self.automaton.heartbeat_received(self._loop.time(), term)
         self.perform()
 
-    def frames_written(self, term: int, sequences: list[int]) -> None:
+    def frames_written(self, term: int, first: int, last: int) -> None:
         now = self._loop.time()
-        for sequence in sequences:
+        for sequence in range(first, last + 1):
             self.automaton.frame_written(now, term, sequence)
-        wanted = self.automaton.take()
-        # Acknowledgements are cumulative: the last one says it all.
-        last = max(
-            (at for at, each in enumerate(wanted) if isinstance(each, actions.Acknowledge)), default=-1
-        )
-        for at, each in enumerate(wanted):
-            if at == last or not isinstance(each, actions.Acknowledge):
-                self._perform(each)
+        wanted = self.automaton.wanted
+        if len(wanted) > 1:
+            # Acknowledgements are cumulative: the last one says it all.
+            told = [at for at, each in enumerate(wanted) if isinstance(each, actions.Acknowledge)]
+            for at in reversed(told[:-1]):
+                del wanted[at]
         self.perform()
 
     def frame_synced(self, term: int, sequence: int) -> None:
@@ -378,7 +377,9 @@ class Member:
         self._give_up_if_leading()
         if self.automaton.state is not State.PRIMARY:
             return
-        broker.recorder.record_always(self._flushed, touched=self.options.replica_ack == "synced")
+        broker.recorder.record_always(
+            self._flushed, touched=self.options.replica_ack == "synced", wake=broker.turn.copies_wait
+        )
         broker.turn.send_copies = broker.recorder.flush_if_changed
         api = GroupApi(self, self._access).router()
         self._replica_api().add_to(api)
@@ -531,9 +532,15 @@ class Member:
         return True
 
     def follower_answered(self, stream: FollowerStream, term: int) -> None:
-        now = self._loop.time()
-        self.automaton.acknowledged(now, stream.incarnation, term, stream.written, stream.synced)
-        self.perform()
+        turn = self.server.broker.turn
+        turn.hold()
+        try:
+            self.automaton.acknowledged(
+                self._loop.time(), stream.incarnation, term, stream.written, stream.synced
+            )
+            self.perform()
+        finally:  # what is committed now is delivered and answered at once
+            turn.run()
 
     def follower_gone(self, stream: FollowerStream) -> None:
         if not any(each.incarnation == stream.incarnation for each in self.streams()):
