@@ -20,10 +20,10 @@ cdef class Recorder:
     cdef public int64_t backlog_bytes
     cdef public set followers
     cdef public object touched, _operations
-    cdef object _root, _relative, _loop, _thread, _backlog, _timer, _flushed, _wake
+    cdef object _root, _relative, _loop, _thread, _backlog, _timer, _later, _flushed, _wake
     cdef dict _names, _appended
     cdef double _wanted_until
-    cdef bint _scheduled, _gathers, _changed
+    cdef bint _scheduled, _awaited, _gathers, _changed
 
     @cython.locals(file=AppendedFile)
     cpdef appended(self, path, offset, data)
@@ -32,6 +32,7 @@ cdef class Recorder:
     @cython.locals(size=int64_t)
     cdef _add_operation(self, str name, tuple operation)
     cdef _changed_file(self, str name)
+    cdef _schedule(self)
     cpdef schedule(self)
     @cython.locals(operations=list, operation=tuple, size=int64_t)
     cpdef flush(self)

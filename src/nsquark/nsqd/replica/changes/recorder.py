@@ -43,6 +43,7 @@ FRAME = 8 << 20  # bytes of operations after which a turn's frame is closed and 
 HEARTBEAT = 0.2
 MOST_NAMES = 4096
 PATIENCE = 60.0  # seconds for which changes are gathered for a follower that is catching up
+LATER = 0.002  # seconds for which a group's changes that nobody waits for may wait for others
 
 
 class Receiver(Protocol):
@@ -83,7 +84,9 @@ class Recorder:
         self._loop = loop
         self._thread = threading.get_ident()
         self._operations: deque[PackedOperation] = deque()
-        self._scheduled = False
+        self._scheduled = False  # there is something to flush
+        self._awaited = False  # and somebody waits for it
+        self._later: asyncio.TimerHandle | None = None
         self._backlog: deque[PackedFrame] = deque()
         self._names: dict[str, str | None] = {}  # of files by their paths
         self._appended: dict[int, AppendedFile] = {}  # by the identity of their paths
@@ -102,6 +105,9 @@ class Recorder:
 
         `flushed` is called with the last sequence whenever frames have been sent. With `touched`, the files
         that change are noted there. `wake` has `flush_if_changed` called in this turn of the event loop.
+
+        What nobody waits for, such as the FINs of consumers, goes with the next change that somebody waits
+        for, or after `LATER`: a frame of its own would cost both members as much as one with messages.
         """
         self._flushed = flushed
         self._wake = wake
@@ -131,9 +137,10 @@ class Recorder:
             self._beat()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._later):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._later = None
         if self.active:
             changes.listeners.remove(self)
         self._operations.clear()
@@ -244,7 +251,7 @@ class Recorder:
         if self.touched is not None:
             self.touched.append(name)
         self._operations.append(operation)
-        self.schedule()
+        self._schedule()
 
     def _changed_file(self, name: str | None) -> None:
         """A file has changed, and nobody wants to know how."""
@@ -253,10 +260,10 @@ class Recorder:
         if self.touched is not None:
             self.touched.append(name)
         self._changed = True
-        self.schedule()
+        self._schedule()
 
-    def schedule(self) -> None:
-        """Have `flush` called before the event loop waits again. For any thread."""
+    def _schedule(self) -> None:
+        """Have `flush_if_changed` called before the event loop waits again. For any thread."""
         if not self._scheduled:
             self._scheduled = True
             if threading.get_ident() != self._thread:
@@ -267,11 +274,20 @@ class Recorder:
             else:
                 self._loop.call_soon(self.flush_if_changed)
 
+    def schedule(self) -> None:
+        """Somebody waits for all changes until now: have them flushed before the event loop waits again."""
+        if not self._awaited:
+            self._awaited = self._scheduled = True
+            if self._wake is not None:
+                self._wake()
+            else:
+                self._loop.call_soon(self.flush_if_changed)
+
     # ---- frames
 
     def flush(self) -> None:
         """Send what was gathered, and keep it for followers that come back."""
-        self._scheduled = False
+        self._scheduled = self._awaited = False
         if self._changed:  # while there was no recorder to say what
             self._changed = False
             self.sequence += 1
@@ -301,6 +317,16 @@ class Recorder:
                 each.send(frame)
 
     def flush_if_changed(self) -> None:
+        """Send what was gathered if somebody waits for it, and else soon."""
+        if not self._scheduled:
+            return
+        if self._awaited or self._wake is None:
+            self.flush()
+        elif self._later is None:
+            self._later = self._loop.call_later(LATER, self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._later = None
         if self._scheduled:
             self.flush()
 
