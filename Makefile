@@ -11,7 +11,7 @@ PXD    := $(shell find src/nsquark -name '*.pxd')
 KERNEL := $(shell find src/nsquark -name '*.pyx' -o -name '*.h') $(PXD) $(wildcard $(PXD:.pxd=.py))
 SOURCES := $(shell find src -name '*.py')
 # What runs compiled or uncompiled is tested both ways: the twins of the kernel, and the modules that are compiled from their .py.
-PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/http tests/nsqd/core \
+PURE_TESTS := $(wildcard tests/kernel tests/wire tests/log tests/http tests/nsqd/core tests/nsqd/replica/changes \
 	tests/compat/test_conformance.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -193,9 +193,9 @@ class Machine:
         for connection in self.followers.values():
             self.world.send(connection, True, message)
 
-    def send_frame(self, action: actions.SendFrame) -> None:
-        entry = self.disk.entries[self.base + action.sequence - 1]
-        self.broadcast(("frame", action.sequence, entry))
+    def send_frame(self, sequence: int) -> None:
+        entry = self.disk.entries[self.base + sequence - 1]
+        self.broadcast(("frame", sequence, entry))
 
     def send_heartbeat(self, action: actions.SendHeartbeat) -> None:
         self.broadcast(("beat",))
@@ -245,6 +245,7 @@ class Machine:
         self.disk.entries.append(entry)
         self.pending[sequence] = message
         automaton.written(self.clock(), sequence)
+        self.send_frame(sequence)
         self.perform()
         if world.rng.random() < 0.1:
             world.stray(self)
@@ -399,7 +400,6 @@ _HANDLERS = {
     actions.Acknowledge: Machine.acknowledge,
     actions.OpenDirectory: Machine.open_directory,
     actions.Serve: Machine.serve,
-    actions.SendFrame: Machine.send_frame,
     actions.SendHeartbeat: Machine.send_heartbeat,
     actions.SendHandover: Machine.send_handover,
     actions.Disconnect: Machine.disconnect,

@@ -45,6 +45,10 @@ PYTHON_MODULES = (
     "nsquark.nsqd.core.backlog",
     "nsquark.nsqd.core.delivery",
     "nsquark.nsqd.core.channel",
+    "nsquark.nsqd.core.commit_gate",
+    "nsquark.nsqd.replica.changes.frames",
+    "nsquark.nsqd.replica.changes.recorder",
+    "nsquark.nsqd.replica.changes.stream",
 )
 
 

@@ -43,6 +43,7 @@ class Journal(JournalRecords):
         self.state = JournalState()
         self.damaged = False  # there were files, and none of them could be read
         self.generation = 0  # of the file that is written
+        self._told: tuple[int, Path] | None = None  # its path, and its generation
         self._newest = 0  # the newest generation that was begun
         self.records: list[Record] = []  # of damage, those that no operator has acknowledged
         self.found: list[Record] = []  # of those, the ones that were found just now
@@ -95,7 +96,11 @@ class Journal(JournalRecords):
         return self.directory / file_name(generation, self._term)
 
     def told_path(self) -> Path | None:
-        return self.path if self.directory is not None else None
+        if self._told is None or self._told[0] != self.generation:
+            if self.directory is None:
+                return None
+            self._told = self.generation, self.path
+        return self._told[1]
 
     # ---- the file
 

@@ -69,7 +69,7 @@ class CommitGate:
     def _take(self) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= self.committed:
-            _, steps = waiting.popleft()
+            steps = waiting.popleft()[1]
             for step in steps:
                 try:
                     step()

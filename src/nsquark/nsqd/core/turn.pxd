@@ -19,6 +19,7 @@ cdef class Turn:
     cpdef pumps(self, topic)
     cpdef stored(self, list receipts)
     cpdef journaled(self, topic)
+    cpdef copies_wait(self)
     cdef _wake(self)
     cpdef hold(self)
 

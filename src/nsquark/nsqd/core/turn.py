@@ -100,6 +100,11 @@ class Turn:
         if not self._scheduled:
             self._wake()
 
+    def copies_wait(self) -> None:
+        """There is something to send to the other members of the replica group."""
+        if not self._scheduled:
+            self._wake()
+
     def _wake(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -157,7 +162,10 @@ class Turn:
                 except Exception:
                     logger.exception("topic %s could not write its journal", topic.name)
         if self.send_copies is not None:
-            self.send_copies()
+            try:
+                self.send_copies()
+            except Exception:
+                logger.exception("what was written could not be sent to the other members")
         self._scheduled = False
         if self._topics or self._channels or self._left or self._journals or self._stored or self._pumps:
             self._wake()

@@ -94,8 +94,8 @@ class Heard:
     def heard(self, term: int) -> None:
         self._tell("heard")
 
-    def frames_written(self, term: int, sequences: list[int]) -> None:
-        self._tell("written", sequences[-1])
+    def frames_written(self, term: int, first: int, last: int) -> None:
+        self._tell("written", last)
 
     def frame_synced(self, term: int, sequence: int) -> None:
         self._tell("synced", sequence)
@@ -176,7 +176,7 @@ def test_a_thread_of_a_dropped_catch_up_ends_before_the_next_one_begins(
         assert primary.manifests == 1
         stuck.let_go.set()
         await heard.until("fetched", 10)
-        primary.streams[-1][1].data_received(appended(11, 10, b"abc"))
+        primary.streams[-1][1]._take(appended(11, 10, b"abc"))
         await heard.until("written", 11)
         await standby.close()
         assert (tmp_path / JOURNAL).read_bytes() == b"0123456789abc"
@@ -209,7 +209,7 @@ def test_after_a_frame_that_failed_everything_is_compared_again(begin: Begin, tm
         standby.connect("", TERM)
         await heard.until("fetched", 10)
         bad = Operation(PUT, "topics/t/0.journal/x", 0, b"")  # no folder is there
-        primary.streams[-1][1].data_received(frame(11, Operation(APPEND, JOURNAL, 10, b"abc"), bad))
+        primary.streams[-1][1]._take(frame(11, Operation(APPEND, JOURNAL, 10, b"abc"), bad))
         await heard.until("lost")
         primary.files[JOURNAL] += b"abc"
         primary.sequence = 11
@@ -233,7 +233,7 @@ def test_a_stream_that_goes_on_is_not_reported_before_its_bytes_are_synced(
         await heard.until("fetched", 10)
         stuck = Stuck(warm_copy.sync)
         monkeypatch.setattr(module, "sync", stuck)
-        primary.streams[-1][1].data_received(appended(11, 10, b"abc"))
+        primary.streams[-1][1]._take(appended(11, 10, b"abc"))
         await heard.until("written", 11)
         await stuck.begun.wait()
         primary.streams[-1][1].fail(ConnectionError("cut"))
@@ -259,7 +259,7 @@ def test_a_failed_fsync_is_reported_with_its_files_and_nothing_counts_as_synced(
         await heard.until("fetched", 10)
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fail_to_sync)
-            primary.streams[-1][1].data_received(appended(11, 10, b"abc"))
+            primary.streams[-1][1]._take(appended(11, 10, b"abc"))
             await heard.until("failed", JOURNAL)
         assert ("synced", 11) not in heard.told
         await standby.close()
@@ -274,7 +274,7 @@ def test_a_failed_fsync_at_the_end_is_reported(begin: Begin, monkeypatch: pytest
         await heard.until("fetched", 10)
         monkeypatch.setattr(module, "SYNC_INTERVAL", 1000.0)
         standby._sync_at = float("inf")
-        primary.streams[-1][1].data_received(appended(11, 10, b"abc"))
+        primary.streams[-1][1]._take(appended(11, 10, b"abc"))
         monkeypatch.setattr(os, "fsync", fail_to_sync)
         await standby.close()
         assert ("failed", JOURNAL) in heard.told
@@ -297,7 +297,7 @@ def test_a_file_whose_fsync_failed_is_fetched_as_a_whole(begin: Begin, tmp_path:
         assert (tmp_path / JOURNAL).read_bytes() == b"0123456789"
         assert (tmp_path / JOURNAL).stat().st_ino != before
         assert JOURNAL in primary.wanted_whole
-        primary.streams[-1][1].data_received(appended(11, 10, b"abc"))
+        primary.streams[-1][1]._take(appended(11, 10, b"abc"))
         await heard.until("written", 11)
         await standby.close()
         assert (tmp_path / JOURNAL).read_bytes() == b"0123456789abc"
@@ -333,7 +333,7 @@ def test_bytes_that_come_after_the_stream_was_dropped_are_not_applied(begin: Beg
         standby.connect("", TERM)
         await heard.until("fetched", 10)
         standby.drop()
-        primary.streams[-1][1].data_received(frame(11, Operation(CREATE, "topics/t/1.journal")))
+        primary.streams[-1][1]._take(frame(11, Operation(CREATE, "topics/t/1.journal")))
         await standby.close()
         assert not (tmp_path / "topics/t/1.journal").exists()
 
@@ -358,7 +358,7 @@ def test_a_member_that_has_won_does_not_wait_for_an_fsync_that_takes_long(
         standby.connect("", TERM)
         await heard.until("fetched", 10)
         monkeypatch.setattr(os, "fsync", stuck)
-        primary.streams[-1][1].data_received(frame(10))  # a heartbeat: what was fetched goes to the disk
+        primary.streams[-1][1]._take(frame(10))  # a heartbeat: what was fetched goes to the disk
         await stuck.begun.wait()
         await standby.close(sync_files=False)
         assert standby._syncing is not None

@@ -157,12 +157,6 @@ class Serve:
 
 
 @dataclass(slots=True)
-class SendFrame:
-    term: int
-    sequence: int
-
-
-@dataclass(slots=True)
 class SendHeartbeat:
     term: int
     sequence: int
@@ -225,7 +219,6 @@ Action = (
     | Acknowledge
     | OpenDirectory
     | Serve
-    | SendFrame
     | SendHeartbeat
     | SendHandover
     | Disconnect

@@ -28,9 +28,9 @@ class Automaton:
         self.directory = directory
         self.leading: Leading | None = None
         self._settings = settings
-        self._actions: list[Action] = []
-        self._session = Session(settings, self._actions, member_of(self.me))
-        self.following = Following(settings, self._session, self._actions, directory, now)
+        self.wanted: list[Action] = []  # `take` takes them
+        self._session = Session(settings, self.wanted, member_of(self.me))
+        self.following = Following(settings, self._session, self.wanted, directory, now)
         self._campaign: Campaign | None = None
         self._unanswered: Campaign | None = None  # it may still take effect
         self._forced = False
@@ -47,9 +47,9 @@ class Automaton:
 
     def take(self) -> list[Action]:
         """The actions since the last call, in the order in which they are to be done."""
-        actions = self._actions[:]
-        self._actions.clear()
-        return actions
+        taken = self.wanted[:]
+        self.wanted.clear()
+        return taken
 
     # ---- time
 
@@ -89,7 +89,7 @@ class Automaton:
         coming = GroupState(state.node, max(state.term, self.directory.term) + 1, self.me, isr)
         number = self._session.next_number()
         self._campaign = Campaign(number, self._session.lease, kind, view, coming)
-        self._actions.append(self._campaign)
+        self.wanted.append(self._campaign)
 
     def _fence_if_faulty(self) -> None:
         if self.leading is not None and self.leading.fault:
@@ -97,7 +97,7 @@ class Automaton:
 
     def _fence(self, reason: str) -> None:
         self.state = State.FENCED
-        self._actions.append(Fence(reason))
+        self.wanted.append(Fence(reason))
 
     def leave(self) -> None:
         """The files of this member, which does not lead, are in doubt: its next process begins anew."""
@@ -195,9 +195,9 @@ class Automaton:
         lossy = campaign.kind is not Acquisition.CAMPAIGN
         if lossy and not self.directory.settled:
             self.directory.settled = True
-            self._actions.append(Settle())
+            self.wanted.append(Settle())
         self.leading = Leading(
-            self._settings, self._session, self._actions, self.me, campaign.state, revision, now, lossy
+            self._settings, self._session, self.wanted, self.me, campaign.state, revision, now, lossy
         )
 
     def request_failed(self, now: float, number: int) -> None:
@@ -256,7 +256,10 @@ class Automaton:
             self.leading.opened(now)
 
     def written(self, now: float, sequence: int) -> None:
-        """The local writes of a turn succeeded; they are `sequence`, one more than the last."""
+        """The local writes of a turn succeeded; they are `sequence`, one more than the last.
+
+        Whoever reports this sends them to the followers.
+        """
         if self.leading is not None and self.state is State.PRIMARY:
             self.leading.wrote(now, sequence)
 

@@ -18,7 +18,6 @@ from .actions import (
     RefusePublishes,
     Release,
     Resign,
-    SendFrame,
     SendHandover,
     SendHeartbeat,
     Serve,
@@ -45,6 +44,7 @@ class Leading:
     ) -> None:
         self.fault = ""
         self.state = state
+        self.term = state.term
         self.rule = CommitRule(me, state.isr, revision)
         self.refusing = "the directory is being opened"
         self.serving = False
@@ -68,10 +68,6 @@ class Leading:
         self._beat_at = now
         actions.append(OpenDirectory(state.term, new_epochs))
 
-    @property
-    def term(self) -> int:
-        return self.state.term
-
     # ---- the primary's own disk
 
     def opened(self, now: float) -> None:
@@ -79,13 +75,12 @@ class Leading:
         self._release(now)
 
     def wrote(self, now: float, sequence: int) -> None:
-        """The local call for `sequence` succeeded: the followers get it now, not before."""
+        """The local call for `sequence` succeeded: the followers may have it now, not before."""
         self.written = sequence
         if not self._marks or now - self._marks[-1][1] >= self._settings.heartbeat:
             self._marks.append((sequence, now))
         if self._unsynced_since == float("inf"):
             self._unsynced_since = now
-        self._actions.append(SendFrame(self.term, sequence))
         if not self._settings.synced:
             self.rule.local = sequence
             self._release(now)

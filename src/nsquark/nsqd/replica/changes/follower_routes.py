@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from nsquark.http import HttpError, Request, Response, Router, Sent, v1_json
 
@@ -144,9 +144,9 @@ class ReplicaApi:
         peer = connection.peer
         transport = connection.detach()
         if transport is not None:
-            unsent = sum(len(part) for frame in frames for part in frame)
+            unsent = sum(frame.size for frame in frames)
             follower = FollowerStream(recorder, peer, sequence, unsent, incarnation, self._leader)
-            transport.set_protocol(follower)
+            transport.set_protocol(cast(asyncio.BaseProtocol, follower))
             transport.write(UPGRADED % recorder.sequence)
             follower.start(transport, frames)
         return Sent(101)

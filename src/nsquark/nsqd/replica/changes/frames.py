@@ -36,6 +36,7 @@ from nsquark.errors import NsquarkError
 
 MAGIC, ANSWER_MAGIC = b"NQF1", b"NQA1"
 HEAD = struct.Struct(">4sIIIQ")
+HEAD_SIZE = HEAD.size
 ANSWER = struct.Struct(">4sIQQ")
 _REST_OF_HEAD = struct.Struct(">IIQ")  # what the CRC covers of it
 _PATH = struct.Struct(">cH")
@@ -50,7 +51,8 @@ _FILES = ("nsqd.dat", "nsquark.dat")
 _NOT_COPIED = (".doubt", ".tmp")
 
 
-Data: TypeAlias = bytes | memoryview
+Data: TypeAlias = bytes | bytearray | memoryview
+PackedOperation: TypeAlias = tuple[bytes, Data]  # everything before the data, and the data
 
 
 class BadFrame(NsquarkError):
@@ -78,26 +80,45 @@ def is_copied(path: str) -> bool:
     return path in _FILES or (len(parts) > 1 and parts[0] in _TOP)
 
 
-def pack_frame(term: int, sequence: int, operations: Iterable[Operation]) -> bytes:
-    return b"".join(pack_parts(term, sequence, operations))
-
-
-def pack_parts(term: int, sequence: int, operations: Iterable[Operation]) -> list[Data]:
+class PackedFrame:
     """A frame in pieces that follow each other, so that what was written is not copied."""
-    parts: list[Data] = [b""]
-    checked: list[Data] = [b""]
-    size = HEAD.size
-    for letter, path, offset, data in operations:
-        name = path.encode()
-        head = b"%b%b%b" % (_PATH.pack(letter, len(name)), name, _DATA.pack(offset, len(data)))
-        parts += (head, data)
-        checked.append(head)
-        if letter != BATCHES:
-            checked.append(data)
-        size += len(head) + len(data)
-    checked[0] = _REST_OF_HEAD.pack(size, term, sequence)
-    parts[0] = HEAD.pack(MAGIC, _crc(checked), size, term, sequence)
-    return parts
+
+    __slots__ = ("parts", "sequence", "size")
+
+    def __init__(self, term: int, sequence: int, operations: list[PackedOperation]) -> None:
+        size = HEAD.size
+        parts: list[Data] = [b""]
+        checked: list[Data] = [b""]
+        for head, data in operations:
+            parts.append(head)
+            parts.append(data)
+            checked.append(head)
+            if not head.startswith(BATCHES):
+                checked.append(data)
+            size += len(head) + len(data)
+        checked[0] = _REST_OF_HEAD.pack(size, term, sequence)
+        parts[0] = HEAD.pack(MAGIC, _crc(checked), size, term, sequence)
+        self.parts = parts
+        self.sequence = sequence
+        self.size = size
+
+
+def pack_path(letter: bytes, path: str) -> bytes:
+    """The beginning of an operation, which is the same for all of its kind on this file."""
+    name = path.encode()
+    return _PATH.pack(letter, len(name)) + name
+
+
+def pack_operation(path: bytes, offset: int, data: Data) -> PackedOperation:
+    """An operation that begins with what `pack_path` has packed."""
+    return path + _DATA.pack(offset, len(data)), data
+
+
+def pack_frame(term: int, sequence: int, operations: Iterable[Operation]) -> bytes:
+    packed = [
+        pack_operation(pack_path(each.letter, each.path), each.offset, each.data) for each in operations
+    ]
+    return b"".join(PackedFrame(term, sequence, packed).parts)
 
 
 def _crc(parts: list[Data]) -> int:
@@ -111,26 +132,29 @@ class FrameParser:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Raises BadFrame; nothing may be fed then any more."""
+    def feed(self, data: Data) -> Iterator[Frame]:
+        """Raises BadFrame; nothing may be fed then any more. What a frame holds may lie in `data`."""
         if self._buffer:
             self._buffer += data
             if self._missing() > 0:
                 return
-            data = bytes(self._buffer)
-        at = 0
-        while len(data) - at >= HEAD.size:
-            magic, crc, length, term, sequence = HEAD.unpack_from(data, at)
-            if magic != MAGIC or not HEAD.size <= length <= MAX_FRAME:
-                raise BadFrame(f"no frame begins with {data[at : at + 12]!r}")
-            if len(data) - at < length:
+            data = self._buffer
+            self._buffer = bytearray()
+        view = memoryview(data)
+        at, end = 0, len(view)
+        while end - at >= HEAD_SIZE:
+            magic, crc, length, term, sequence = HEAD.unpack_from(view, at)
+            if magic != MAGIC or not HEAD_SIZE <= length <= MAX_FRAME:
+                raise BadFrame(f"no frame begins with {bytes(view[at : at + 12])!r}")
+            if end - at < length:
                 break
-            operations, found = _operations(data, at + HEAD.size, at + length)
+            operations, found = _operations(view, at + HEAD_SIZE, at + length)
             if found != crc:
                 raise BadFrame(f"the CRC of frame {sequence} is wrong")
             at += length
             yield Frame(term, sequence, operations)
-        self._buffer = bytearray(data[at:])
+        if at < end:
+            self._buffer += view[at:]
 
     def _missing(self) -> int:
         """How many bytes the frame lacks that has come in part; 0 or less if it may be whole, or no frame."""
@@ -140,8 +164,9 @@ class FrameParser:
         return length - len(self._buffer) if magic == MAGIC and length <= MAX_FRAME else 0
 
 
-def _operations(frame: bytes, at: int, end: int) -> tuple[list[Operation], int]:
+def _operations(frame: Data, at: int, end: int) -> tuple[list[Operation], int]:
     """The operations of a frame, and the CRC that it should have."""
+    frame = memoryview(frame)
     found: list[Operation] = []
     checked: list[Data] = [frame[at - _REST_OF_HEAD.size : at]]
     while at < end:
@@ -149,25 +174,31 @@ def _operations(frame: bytes, at: int, end: int) -> tuple[list[Operation], int]:
         try:
             letter, size = _PATH.unpack_from(frame, at)
             at += _PATH.size
-            path = frame[at : at + size].decode()
             offset, length = _DATA.unpack_from(frame, at + size)
-        except (struct.error, UnicodeDecodeError) as error:
+        except struct.error as error:
             raise BadFrame(f"an operation is cut short: {error}") from None
+        path = _target(letter, bytes(frame[at : at + size]))
         at += size + _DATA.size
         checked.append(frame[begin:at])
-        if letter not in LETTERS or at + length > end or not _is_target(path, letter):
-            raise BadFrame(f"no operation: {letter!r} on {path!r}, {length} bytes")
-        data = memoryview(frame)[at : at + length] if letter == BATCHES else frame[at : at + length]
+        if path is None or at + length > end:
+            raise BadFrame(f"no operation: {letter!r} on {bytes(frame[begin:at])!r}, {length} bytes")
+        data: Data = frame[at : at + length]
         at += length
         if letter != BATCHES:
+            data = bytes(data)
             checked.append(data)
         found.append(Operation(letter, path, offset, data))
     return found, _crc(checked)
 
 
 @lru_cache(4096)
-def _is_target(path: str, letter: bytes) -> bool:
-    return is_copied(path) or letter == HANDOVER
+def _target(letter: bytes, name: bytes) -> str | None:
+    """The path that an operation is for; None if no nsqd sends it."""
+    try:
+        path = name.decode()
+    except UnicodeDecodeError:
+        return None
+    return path if letter in LETTERS and (letter == HANDOVER or is_copied(path)) else None
 
 
 def parse_answers(buffer: bytearray) -> tuple[int, int, int] | None:

@@ -29,10 +29,11 @@ from .frames import (
     MAX_PIECE,
     PUT,
     RENAME,
-    Data,
-    Operation,
+    PackedFrame,
+    PackedOperation,
     is_copied,
-    pack_parts,
+    pack_operation,
+    pack_path,
 )
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ FRAME = 8 << 20  # bytes of operations after which a turn's frame is closed and 
 HEARTBEAT = 0.2
 MOST_NAMES = 4096
 PATIENCE = 60.0  # seconds for which changes are gathered for a follower that is catching up
+LATER = 0.002  # seconds for which a group's changes that nobody waits for may wait for others
 
 
 class Receiver(Protocol):
@@ -51,9 +53,21 @@ class Receiver(Protocol):
 
     @property
     def unsent(self) -> int: ...
-    def send(self, frame: list[Data]) -> None: ...
+    def send(self, frame: PackedFrame) -> None: ...
     def close(self) -> None: ...
     def look(self) -> None: ...
+
+
+class AppendedFile:
+    """A file that grows, and how its operations begin. Its path is kept, and with it the path's identity."""
+
+    __slots__ = ("head", "name", "path")
+
+    def __init__(self, path: Path, name: str | None) -> None:
+        self.path = path
+        self.name = name
+        letter = BATCHES if path.name.endswith(".log") else APPEND
+        self.head = b"" if name is None else pack_path(letter, name)
 
 
 class Recorder:
@@ -69,24 +83,34 @@ class Recorder:
         self._relative = str(directory) + os.sep if str(directory) != "." else ""
         self._loop = loop
         self._thread = threading.get_ident()
-        self._operations: deque[Operation] = deque()
-        self._scheduled = False
-        self._backlog: deque[tuple[int, list[Data]]] = deque()
+        self._operations: deque[PackedOperation] = deque()
+        self._scheduled = False  # there is something to flush
+        self._awaited = False  # and somebody waits for it
+        self._later: asyncio.TimerHandle | None = None
+        self._backlog: deque[PackedFrame] = deque()
         self._names: dict[str, str | None] = {}  # of files by their paths
+        self._appended: dict[int, AppendedFile] = {}  # by the identity of their paths
         self._wanted_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushed: Callable[[int], None] | None = None
+        self._wake: Callable[[], None] | None = None
         self._gathers = False  # whether a follower gets the changes, or is about to
         self._changed = False  # since the last frame, while nothing is gathered
         self.touched: deque[str] | None = None  # files that have changed, where their fsync is to follow
 
-    def record_always(self, flushed: Callable[[int], None], *, touched: bool) -> None:
+    def record_always(
+        self, flushed: Callable[[int], None], *, touched: bool, wake: Callable[[], None] | None = None
+    ) -> None:
         """Count every change from now on: this is the primary of a replica group.
 
         `flushed` is called with the last sequence whenever frames have been sent. With `touched`, the files
-        that change are noted there.
+        that change are noted there. `wake` has `flush_if_changed` called in this turn of the event loop.
+
+        What nobody waits for, such as the FINs of consumers, goes with the next change that somebody waits
+        for, or after `LATER`: a frame of its own would cost both members as much as one with messages.
         """
         self._flushed = flushed
+        self._wake = wake
         if touched:
             self.touched = deque()
         if not self.active:
@@ -113,9 +137,10 @@ class Recorder:
             self._beat()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._later):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._later = None
         if self.active:
             changes.listeners.remove(self)
         self._operations.clear()
@@ -149,7 +174,7 @@ class Recorder:
                 self.close()
                 return
             self._flushed(self.sequence)
-        frame = pack_parts(self.term, self.sequence, ())
+        frame = PackedFrame(self.term, self.sequence, [])
         for each in list(self.followers):
             each.look()
             each.send(frame)
@@ -157,13 +182,26 @@ class Recorder:
     # ---- changes, in any thread
 
     def appended(self, path: Path, offset: int, data: bytes | bytearray | memoryview) -> None:
-        if not self._gathers:
-            self._add(APPEND, path)
+        file = self._appended.get(id(path))
+        if file is None:
+            file = self._find_appended(path)
+        if not self._gathers or file.name is None:
+            self._changed_file(file.name)
             return
-        letter = BATCHES if path.name.endswith(".log") and len(data) <= MAX_PIECE else APPEND
+        if len(data) <= MAX_PIECE:
+            self._add_operation(file.name, pack_operation(file.head, offset, bytes(data)))
+            return
+        view = memoryview(data)
+        head = pack_path(APPEND, file.name)
         for at in range(0, len(data), MAX_PIECE):
-            piece = data if len(data) <= MAX_PIECE else memoryview(data)[at : at + MAX_PIECE]
-            self._add(letter, path, offset + at, bytes(piece))
+            piece = bytes(view[at : at + MAX_PIECE])
+            self._add_operation(file.name, pack_operation(head, offset + at, piece))
+
+    def _find_appended(self, path: Path) -> AppendedFile:
+        if len(self._appended) >= MOST_NAMES:
+            self._appended.clear()
+        file = self._appended[id(path)] = AppendedFile(path, self._name(path))
+        return file
 
     def put(self, path: Path, data: bytes) -> None:
         self._add(PUT, path, 0, data)
@@ -202,67 +240,107 @@ class Recorder:
         return text if is_copied(text) else None
 
     def _add(self, letter: bytes, path: Path, offset: int = 0, data: bytes = b"") -> None:
-        """A file has changed. What a follower gets of it is in the queue before `flush` can know of it."""
         name = self._name(path)
+        if self._gathers and name is not None:
+            self._add_operation(name, pack_operation(pack_path(letter, name), offset, data))
+        else:
+            self._changed_file(name)
+
+    def _add_operation(self, name: str, operation: PackedOperation) -> None:
+        """A file has changed. What a follower gets of it is in the queue before `flush` can know of it."""
+        if self.touched is not None:
+            self.touched.append(name)
+        self._operations.append(operation)
+        self._schedule()
+
+    def _changed_file(self, name: str | None) -> None:
+        """A file has changed, and nobody wants to know how."""
         if name is None:
             return
         if self.touched is not None:
             self.touched.append(name)
-        if self._gathers:
-            self._operations.append(Operation(letter, name, offset, data))
-        else:
-            self._changed = True
-        self.schedule()
+        self._changed = True
+        self._schedule()
 
-    def schedule(self) -> None:
-        """Have `flush` called before the event loop waits again. For any thread."""
+    def _schedule(self) -> None:
+        """Have `flush_if_changed` called before the event loop waits again. For any thread."""
         if not self._scheduled:
             self._scheduled = True
-            if threading.get_ident() == self._thread:
-                self._loop.call_soon(self.flush)
-            elif not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self.flush)
+            if threading.get_ident() != self._thread:
+                if not self._loop.is_closed():
+                    self._loop.call_soon_threadsafe(self.flush_if_changed)
+            elif self._wake is not None:
+                self._wake()
+            else:
+                self._loop.call_soon(self.flush_if_changed)
+
+    def schedule(self) -> None:
+        """Somebody waits for all changes until now: have them flushed before the event loop waits again."""
+        if not self._awaited:
+            self._awaited = self._scheduled = True
+            if self._wake is not None:
+                self._wake()
+            else:
+                self._loop.call_soon(self.flush_if_changed)
 
     # ---- frames
 
     def flush(self) -> None:
         """Send what was gathered, and keep it for followers that come back."""
-        self._scheduled = False
+        self._scheduled = self._awaited = False
         if self._changed:  # while there was no recorder to say what
             self._changed = False
             self.sequence += 1
             self._forget_backlog()
         while self._operations:
-            operations, size = [], 0
+            operations: list[PackedOperation] = []
+            size = 0
             while self._operations and size < FRAME:
-                operations.append(self._operations.popleft())
-                size += len(operations[-1].data)
+                operation = self._operations.popleft()
+                operations.append(operation)
+                size += len(operation[1])
             self.sequence += 1
-            frame = pack_parts(self.term, self.sequence, operations)
-            self._backlog.append((self.sequence, frame))
-            self.backlog_bytes += sum(map(len, frame))
-            while self.backlog_bytes > BACKLOG:
-                self.backlog_bytes -= sum(map(len, self._backlog.popleft()[1]))
-            for each in list(self.followers):
-                each.send(frame)
+            self._send(PackedFrame(self.term, self.sequence, operations))
         if self._flushed is not None:
             self._flushed(self.sequence)
 
+    def _send(self, frame: PackedFrame) -> None:
+        self._backlog.append(frame)
+        self.backlog_bytes += frame.size
+        while self.backlog_bytes > BACKLOG:
+            self.backlog_bytes -= self._backlog.popleft().size
+        if len(self.followers) == 1:
+            (follower,) = self.followers
+            follower.send(frame)
+        else:
+            for each in list(self.followers):
+                each.send(frame)
+
     def flush_if_changed(self) -> None:
+        """Send what was gathered if somebody waits for it, and else soon."""
+        if not self._scheduled:
+            return
+        if self._awaited or self._wake is None:
+            self.flush()
+        elif self._later is None:
+            self._later = self._loop.call_later(LATER, self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._later = None
         if self._scheduled:
             self.flush()
 
     def send_handover(self) -> None:
         """Tell the followers that this primary has resigned."""
-        frame = pack_parts(self.term, self.sequence, (Operation(HANDOVER, ""),))
+        frame = PackedFrame(self.term, self.sequence, [pack_operation(pack_path(HANDOVER, ""), 0, b"")])
         for each in list(self.followers):
             each.send(frame)
 
-    def frames_after(self, sequence: int) -> list[list[Data]] | None:
+    def frames_after(self, sequence: int) -> list[PackedFrame] | None:
         """The frames behind this one; None if the backlog does not reach back to it."""
         self.flush()
         if not self.active or not 0 <= sequence <= self.sequence:
             return None
-        if sequence + 1 < (self._backlog[0][0] if self._backlog else self.sequence + 1):
+        if sequence + 1 < (self._backlog[0].sequence if self._backlog else self.sequence + 1):
             return None
-        return [frame for number, frame in self._backlog if number > sequence]
+        return [frame for frame in self._backlog if frame.sequence > sequence]

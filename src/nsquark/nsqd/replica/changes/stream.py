@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -11,7 +10,7 @@ from typing import Protocol, cast
 
 from nsquark.net.congestion import do_not_pace
 
-from .frames import BadFrame, Data, parse_answers
+from .frames import BadFrame, Data, PackedFrame, parse_answers
 from .recorder import Recorder
 
 logger = logging.getLogger(__name__)
@@ -21,17 +20,22 @@ MOST_UNSENT = 32 << 20  # bytes that wait for a follower that does not read
 SILENCE = 10.0  # seconds without an answer after which a follower is dropped
 
 
-def write_at_once(transport: asyncio.Transport, fd: int, parts: list[Data]) -> None:
+def write_at_once(transport: asyncio.Transport, fd: int, parts: list[Data], size: int) -> bool:
     """Write past the transport, which would wait for the end of the loop's turn, if nothing waits there.
 
-    `fd` is -1 where something lies between the transport and the socket, such as TLS.
+    `fd` is -1 where something lies between the transport and the socket, such as TLS. `size` is that of all
+    parts. Returns whether all is written, and nothing waits in the transport.
     """
     done = 0
     if fd >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
-        with contextlib.suppress(OSError):  # the transport finds out why the socket takes no more
-            done = os.writev(fd, parts[:MOST_PARTS])
-    if done < sum(map(len, parts)):
+        try:
+            done = os.writev(fd, parts if len(parts) <= MOST_PARTS else parts[:MOST_PARTS])
+        except OSError:
+            done = 0  # the transport finds out why the socket takes no more
+    if done < size:
         transport.write(b"".join(parts)[done:])
+        return False
+    return True
 
 
 class Leader(Protocol):
@@ -41,8 +45,16 @@ class Leader(Protocol):
     def follower_gone(self, stream: FollowerStream) -> None: ...
 
 
-class FollowerStream(asyncio.Protocol):
-    """`written` and `synced` are the sequences that the follower has acknowledged."""
+class FollowerStream:
+    """`written` and `synced` are the sequences that the follower has acknowledged.
+
+    A protocol of asyncio: the transport calls it.
+    """
+
+    __slots__ = (
+        "__weakref__", "_buffer", "_fd", "_heard", "_leader", "_limit", "_recorder", "_transport",
+        "incarnation", "peer", "synced", "written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,7 +77,7 @@ class FollowerStream(asyncio.Protocol):
         self._buffer = bytearray()
         self._heard = time.monotonic()
 
-    def start(self, transport: asyncio.BaseTransport, frames: list[list[Data]]) -> None:
+    def start(self, transport: asyncio.BaseTransport, frames: list[PackedFrame]) -> None:
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         self._fd = -1 if sock is None else sock.fileno()
@@ -79,11 +91,10 @@ class FollowerStream(asyncio.Protocol):
     def unsent(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def send(self, frame: list[Data]) -> None:
+    def send(self, frame: PackedFrame) -> None:
         transport = self._transport
-        if transport is None:
+        if transport is None or write_at_once(transport, self._fd, frame.parts, frame.size):
             return
-        write_at_once(transport, self._fd, frame)
         if transport.get_write_buffer_size() > self._limit:
             self.drop("does not read")
 
@@ -91,6 +102,18 @@ class FollowerStream(asyncio.Protocol):
         """Called with every heartbeat."""
         if time.monotonic() - self._heard > SILENCE:
             self.drop("is silent")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Nothing to do: `start` gives it the transport."""
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """Nothing to do: `send` looks at what waits."""
+
+    def resume_writing(self) -> None:
+        """Nothing to do: `send` looks at what waits."""
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

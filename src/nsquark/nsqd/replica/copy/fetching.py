@@ -14,11 +14,13 @@ from nsquark.net.congestion import do_not_pace
 from nsquark.nsqd.options import Options
 
 from ..changes.access import HEADER, read_secret
+from ..changes.frames import Data
 from ..changes.stream import write_at_once
 
 MOST = 256 << 20  # bytes of an answer
 TIMEOUT = 30.0
 LONGEST_HEAD = 64 << 10
+READ = 512 << 10  # bytes that are taken from a stream at a time
 
 
 class Refused(NsquarkError):
@@ -125,7 +127,7 @@ class Primary:
         return request.encode("latin-1")
 
 
-class FrameConnection(asyncio.Protocol):
+class FrameConnection(asyncio.BufferedProtocol):
     """An upgraded connection: `head` is the answer's head, and what follows goes to a function.
 
     `end` is the sequence at which the primary was. `ended` ends with the connection, or with what the
@@ -137,21 +139,22 @@ class FrameConnection(asyncio.Protocol):
         self.head: asyncio.Future[bytes] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         self.end = 0
-        self._buffer = b""
-        self._received: Callable[[bytes], None] | None = None
+        self._buffer = b""  # until `start`
+        self._room = memoryview(bytearray(READ))
+        self._received: Callable[[Data], None] | None = None
         self._transport: asyncio.Transport | None = None
         self._fd = -1
 
-    def start(self, received: Callable[[bytes], None]) -> None:
-        """Call this function with what has come and what comes from now on."""
+    def start(self, received: Callable[[Data], None]) -> None:
+        """Call this function with what has come and what comes from now on. It must not keep the bytes."""
         self._received = received
         data, self._buffer = self._buffer, b""
         if data:
-            self.data_received(data)
+            self._take(data)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
-            write_at_once(self._transport, self._fd, [data])
+            write_at_once(self._transport, self._fd, [data], len(data))
 
     def close(self) -> None:
         self._received = _ignore
@@ -171,7 +174,13 @@ class FrameConnection(asyncio.Protocol):
         if self._fd >= 0:
             do_not_pace(self._fd)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take(self._room[:nbytes])
+
+    def _take(self, data: Data) -> None:
         if self._received is not None:
             try:
                 self._received(data)
@@ -202,7 +211,7 @@ class FrameConnection(asyncio.Protocol):
                 future.exception()  # whether or not a task waits for it
 
 
-def _ignore(_data: bytes) -> None:
+def _ignore(_data: Data) -> None:
     pass
 
 

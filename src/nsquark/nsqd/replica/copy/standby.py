@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from nsquark.cli.flags import StartError
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.storage import node as node_file
 
-from ..changes.frames import HANDOVER, BadFrame, Frame, FrameParser, pack_answer
+from ..changes.frames import HANDOVER, BadFrame, Data, Frame, FrameParser, pack_answer
 from ..changes.manifest import Manifest
 from .catching_up import FAILURES, CatchUp, fetch_manifest, in_thread
 from .fetching import FrameConnection, Primary, Refused
@@ -45,7 +46,7 @@ class Reports(Protocol):
     def manifest_received(self, term: int, sequence: int, alters: bool) -> None: ...
     def fetched(self, term: int, sequence: int) -> None: ...
     def heard(self, term: int) -> None: ...
-    def frames_written(self, term: int, sequences: list[int]) -> None: ...
+    def frames_written(self, term: int, first: int, last: int) -> None: ...
     def frame_synced(self, term: int, sequence: int) -> None: ...
     def fsync_failed(self, paths: frozenset[str]) -> None: ...
     def handover_received(self, term: int) -> None: ...
@@ -222,11 +223,14 @@ class Standby:
                 f"the primary is node {manifest.node}, and {self.directory} belongs to node {node}"
             )
 
-    def _received(self, data: bytes) -> None:
+    def _received(self, data: Data) -> None:
         """Apply the frames that have come. Raises one of FAILURES, which ends the stream."""
-        term = self._term
+        term, before = self._term, self.written
         try:
-            applied = self._apply_frames(self._parser.feed(data), term)
+            for frame in self._parser.feed(data):
+                self._apply(frame, term)
+                if self._connection is None:  # a handover, say: the automaton has dropped the stream
+                    break
         except Exception:
             self._known = None  # a frame may be done in part, and cannot be done once more
             raise
@@ -234,13 +238,13 @@ class Standby:
             return  # a handover: the automaton has dropped the stream
         if not self._settled:
             self._settle()
-        elif applied:
+        elif self.written > before:
             self._known = (self._stream, term, self.written)
-            self._reports.frames_written(term, applied)
-        if not applied:
+            self._reports.frames_written(term, before + 1, self.written)
+        if self.written == before:
             self._reports.heard(term)
         if self._syncing is None and self._settled and (self.synced < self.written or self._copy.changed):
-            now = asyncio.get_running_loop().time()
+            now = time.monotonic()
             if self._waits_for_disk or now >= self._sync_at:
                 self._sync_at = now + SYNC_INTERVAL
                 self._syncing = asyncio.create_task(self._sync(term))
@@ -261,29 +265,21 @@ class Standby:
         self._doubtful = frozenset()
         self._reports.fetched(self._term, self.written)
 
-    def _apply_frames(self, frames: Iterable[Frame], term: int) -> list[int]:
-        """Apply what has come; returns the sequences of the frames that changed something."""
-        applied: list[int] = []
-        for frame in frames:
-            self._apply_frame(frame, term, applied)
-            if self._connection is None:  # a handover, say: the automaton has dropped the stream
-                break
-        return applied
-
-    def _apply_frame(self, frame: Frame, term: int, applied: list[int]) -> None:
+    def _apply(self, frame: Frame, term: int) -> None:
+        sequence, operations = frame.sequence, frame.operations
         if frame.term != term:
             raise BadFrame(f"a frame of term {frame.term}, not {term}")
-        self.end = max(self.end, frame.sequence)
-        if not frame.operations:
+        if sequence > self.end:
+            self.end = sequence
+        if not operations:
             return
-        if frame.operations[0].letter == HANDOVER:
+        if operations[0].letter == HANDOVER:
             self._reports.handover_received(term)
             return
-        if frame.sequence != self.written + 1:
-            raise BadFrame(f"frame {frame.sequence} follows {self.written}")
-        self._copy.apply(frame, lenient=frame.sequence <= self._settled_at)
-        self.written = frame.sequence
-        applied.append(frame.sequence)
+        if sequence != self.written + 1:
+            raise BadFrame(f"frame {sequence} follows {self.written}")
+        self._copy.apply(frame, lenient=sequence <= self._settled_at)
+        self.written = sequence
 
     async def _sync(self, term: int) -> None:
         """Bring what is applied to the disk, again and again as long as acknowledgements wait for that."""

@@ -91,8 +91,9 @@ class WarmCopy:
                 self._delete(operation)
 
     def _append(self, operation: Operation, lenient: bool) -> None:
-        _, path, offset, data = operation
-        if operation.letter == BATCHES and kernel.scan_batches(data, 0, len(data), True, _ALL)[0] < len(data):
+        letter, path, offset, data = operation
+        length = len(data)
+        if letter == BATCHES and kernel.scan_batches(data, 0, length, True, _ALL)[0] < length:
             raise CopyDiffers(f"{path}: a batch at offset {offset} is damaged")
         known = self._open.pop(path, None)
         if known is None:
@@ -102,14 +103,14 @@ class WarmCopy:
                 if lenient:
                     return
                 raise CopyDiffers(f"{path} is not there") from None
-        fd, size = known
-        self._open[path] = known
+        fd, size = self._open[path] = known
         if offset > size or (offset != size and not lenient):
             raise CopyDiffers(f"{path} has {size} bytes, and more are to be added at {offset}")
-        done = 0
-        while done < len(data):
+        done = os.pwrite(fd, data, offset)
+        while done < length:  # a disk that is almost full takes less than it is given
             done += os.pwrite(fd, memoryview(data)[done:], offset + done)
-        self._open[path] = fd, max(size, offset + done)
+        end = offset + done
+        self._open[path] = fd, end if end > size else size
         self._unsynced.add(path)
 
     def _descriptor(self, path: str, create: bool) -> tuple[int, int]:

@@ -165,7 +165,7 @@ def _members(member: Member) -> list[dict[str, object]]:
     leading = member.leading
     state = leading.state if leading is not None else view.state
     isr = state.isr if state is not None else ()
-    streams = {member_of(each.incarnation): each for each in member.streams()}
+    streams = {member_of(each.incarnation): each for each in member.leadership.streams()}
     found: list[dict[str, object]] = []
     for name, key in sorted(view.members.items()):
         stream = streams.get(name)
@@ -235,7 +235,7 @@ def metrics(member: Member) -> str:
 
 
 def _histogram(member: Member) -> list[str]:
-    name, times = "nsqd_replica_acknowledgement_seconds", member.acknowledgement_times
+    name, times = "nsqd_replica_acknowledgement_seconds", member.leadership.acknowledgement_times
     lines = [f"# HELP {name} Time from a write until it is committed.", f"# TYPE {name} histogram"]
     lines += [f'{name}_bucket{{le="{seconds}"}} {count}' for seconds, count in times.buckets()]
     lines += [f'{name}_bucket{{le="+Inf"}} {times.count}', f"{name}_sum {times.total_ns / 1e9}"]

@@ -1,4 +1,4 @@
-"""A member does what its automaton wants at any moment, also while its directory is being opened."""
+"""What a member does once an fsync has failed, whichever part it has in its group."""
 
 from __future__ import annotations
 
@@ -12,32 +12,10 @@ from typing import Any, cast
 import pytest
 
 from nsquark.nsqd.options import Options
-from nsquark.nsqd.replica.automaton.actions import AcceptPublishes, RefusePublishes
 from nsquark.nsqd.replica.automaton.states import State
+from nsquark.nsqd.replica.member.doubts import Doubts
 from nsquark.nsqd.replica.member.member import Member
 from nsquark.nsqd.replica.member.member_file import MemberFile
-
-
-def member_of(server: object) -> Member:
-    member = object.__new__(Member)
-    member.server = cast(Any, server)
-    return member
-
-
-def test_publishes_may_be_refused_before_there_is_a_broker() -> None:
-    member_of(SimpleNamespace())._perform(RefusePublishes("copies are not confirmed"))
-
-
-def test_a_broker_is_told_what_is_refused_and_what_is_taken() -> None:
-    told: list[str] = []
-    gate = SimpleNamespace(refusing="")
-    topic = SimpleNamespace(publishing_changed=lambda: told.append(gate.refusing))
-    member = member_of(SimpleNamespace(broker=SimpleNamespace(gate=gate, topics={"orders": topic})))
-    member._perform(RefusePublishes("1 of 2 copies"))
-    member._perform(AcceptPublishes())
-    refused, taken = told
-    assert refused.endswith("1 of 2 copies")
-    assert taken == ""
 
 
 class Process:
@@ -54,16 +32,15 @@ class Process:
             leading=object() if leads else None,
             state=State.PRIMARY if leads else State.IN_SYNC,
             leave=self.leave,
-            take=list,
+            wanted=[],
             hand_over=lambda _now, drain: not drain and self.handovers.pop(0),
         )
-        member = self.member = member_of(SimpleNamespace())
+        member = object.__new__(Member)
         member.file, member.directory = self.file, directory
         member.automaton = cast(Any, self.automaton)
         member.ended, member.stopping = asyncio.Event(), False
-        member._loop = asyncio.get_running_loop()
-        member._performing, member._doubtful = False, set()
-        member._leads_from_files, member._giving_up = False, None
+        member._performing = False
+        self.doubts = Doubts(member)
         monkeypatch.setattr(os, "execv", self.execv)
 
     def leave(self) -> None:
@@ -78,7 +55,7 @@ def test_a_standby_whose_fsync_failed_begins_anew_as_another_incarnation(
 ) -> None:
     async def run() -> None:
         process = Process(tmp_path, monkeypatch, leads=False)
-        process.member.fsync_failed(frozenset({"topics/t/0.log"}))
+        process.doubts.fsync_failed(frozenset({"topics/t/0.log"}))
         assert process.left
         assert process.anew == 1
         assert process.file.stored.incarnation != process.incarnation
@@ -97,10 +74,10 @@ def test_a_standby_that_cannot_note_a_failed_fsync_neither_follows_nor_begins_an
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", refuse)
-            process.member.fsync_failed(frozenset({"topics/t/0.log"}))
+            process.doubts.fsync_failed(frozenset({"topics/t/0.log"}))
         assert process.left
         assert process.anew == 0
-        process.member._begin_anew()  # a tick
+        process.doubts.begin_anew()  # a tick
         assert process.anew == 1
 
     asyncio.run(run())
@@ -114,10 +91,10 @@ def test_a_failed_fsync_during_a_campaign_waits_for_its_outcome(
     async def run() -> None:
         process = Process(tmp_path, monkeypatch, leads=False)
         process.automaton.state = State.CAMPAIGN
-        process.member.fsync_failed(frozenset({"topics/t/0.log"}))
+        process.doubts.fsync_failed(frozenset({"topics/t/0.log"}))
         assert process.anew == 0
         process.automaton.state = State.IN_SYNC  # lost
-        process.member._begin_anew()
+        process.doubts.begin_anew()
         assert process.anew == 1
 
     asyncio.run(run())
@@ -132,9 +109,9 @@ def test_a_winner_stores_the_files_anew_whose_fsync_failed(
         segment.parent.mkdir(parents=True)
         segment.write_bytes(b"batches")
         before = segment.stat().st_ino
-        process.member.fsync_failed(frozenset({"topics/t/0.log", "topics/gone/0.log"}))
+        process.doubts.fsync_failed(frozenset({"topics/t/0.log", "topics/gone/0.log"}))
         assert process.anew == 0
-        await process.member._store_doubtful()
+        await process.doubts.store()
         assert segment.read_bytes() == b"batches"
         assert segment.stat().st_ino != before
         assert process.file.stored.incarnation == process.incarnation
@@ -148,11 +125,12 @@ def test_a_standby_s_fsync_that_fails_when_the_member_leads_by_then_makes_it_giv
     async def run() -> None:
         process = Process(tmp_path, monkeypatch, leads=True)
         process.handovers = [False]
-        member = process.member
-        member._leads_from_files = True
-        member.fsync_failed(frozenset({"topics/t/0.log"}))
-        assert member._giving_up is not None
-        await member._giving_up
+        doubts = process.doubts
+        doubts.directory_opened()
+        assert doubts.giving_up is None
+        doubts.fsync_failed(frozenset({"topics/t/0.log"}))
+        assert doubts.giving_up is not None
+        await doubts.giving_up
         assert process.anew == 1
         assert MemberFile.open(process.options).stored.doubtful == ("topics/t/0.log",)
 
@@ -164,10 +142,10 @@ def test_a_primary_whose_fsync_failed_lets_another_lead_or_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handovers: list[bool]
 ) -> None:
     async def run() -> None:
-        monkeypatch.setattr("nsquark.nsqd.replica.member.member.SYNC_AGAIN", 0.0)
+        monkeypatch.setattr("nsquark.nsqd.replica.member.doubts.SYNC_AGAIN", 0.0)
         process = Process(tmp_path, monkeypatch, leads=True)
         process.handovers = handovers
-        await process.member._give_up(frozenset({"topics/t/0.log"}))
+        await process.doubts.give_up(frozenset({"topics/t/0.log"}))
         assert process.handovers == []
         assert process.anew == 1
         assert MemberFile.open(process.options).stored.doubtful == ("topics/t/0.log",)
