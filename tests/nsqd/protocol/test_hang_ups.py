@@ -198,7 +198,6 @@ SCENARIOS: dict[str, Scenario] = {
     "half a PUB": lambda node: node.tcp(b"PUB t\n" + struct.pack(">i", 1 << 20) + bytes(500_000)),
     "half a DPUB": lambda node: node.tcp(b"DPUB t 5\n" + struct.pack(">i", 1 << 20) + bytes(500_000)),
     "half an MPUB": lambda node: node.tcp(HALF_MPUB),
-    "half a large PUB": lambda node: node.tcp(HALF_PUB),
     "large PUBs, and half of one": lambda node: node.tcp(pub("t", bytes(MEGABYTE)) * 2, HALF_PUB),
     "publishes, and half an MPUB": lambda node: node.tcp(pub("t", b"x") * 1000, HALF_MPUB),
     "publishes, and half of one": lambda node: node.tcp((pub("t", b"x" * 100) * 1000)[:-50]),
