@@ -63,6 +63,7 @@ def test_crc32c_has_the_values_of_rfc_3720(twin: ModuleType, data: bytes, crc: i
     assert twin.crc32c(b"xx" + data + b"yyy", 2, 2 + len(data)) == crc
 
 
+@agree
 @pytest.mark.parametrize("around", [256, 512, 768, 1024, 3072, 4096])
 def test_the_twins_agree_where_another_way_to_sum_begins(around: int) -> None:
     data = random.Random(around).randbytes(around + 9)

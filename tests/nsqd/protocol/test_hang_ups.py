@@ -50,6 +50,7 @@ HELD = (
     RequestReader, Request,
 )  # fmt: skip
 HALF_MPUB = mpub("t", [bytes(MEGABYTE)] * 4)[: 3 * MEGABYTE]
+HALF_PUB = pub("t", bytes(MEGABYTE))[: 3 * MEGABYTE // 4]
 
 
 @contextmanager
@@ -197,6 +198,7 @@ SCENARIOS: dict[str, Scenario] = {
     "half a PUB": lambda node: node.tcp(b"PUB t\n" + struct.pack(">i", 1 << 20) + bytes(500_000)),
     "half a DPUB": lambda node: node.tcp(b"DPUB t 5\n" + struct.pack(">i", 1 << 20) + bytes(500_000)),
     "half an MPUB": lambda node: node.tcp(HALF_MPUB),
+    "large PUBs, and half of one": lambda node: node.tcp(pub("t", bytes(MEGABYTE)) * 2, HALF_PUB),
     "publishes, and half an MPUB": lambda node: node.tcp(pub("t", b"x") * 1000, HALF_MPUB),
     "publishes, and half of one": lambda node: node.tcp((pub("t", b"x" * 100) * 1000)[:-50]),
     "a consumer": subscribed,
@@ -344,7 +346,7 @@ async def test_memory_does_not_grow_with_clients_that_hang_up(nsqd: Nsqd) -> Non
         for number in range(100):
             peer = await Peer.connect(nsqd.tcp_port if number % 4 else nsqd.http_port)
             if number % 4:
-                await peer.send(b"  V2" + HALF_MPUB)
+                await peer.send(b"  V2" + (HALF_MPUB if number % 4 > 1 else pub("t", b"x") + HALF_PUB))
             else:
                 await peer.send(post("/mpub?topic=t", 5 << 20, bytes(4 << 20)))
             peer.hang_up(number % 2 == 0)
