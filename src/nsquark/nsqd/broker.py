@@ -129,7 +129,7 @@ class Broker:
         unread = [name for name, (log, _) in self._inspected.items() if log.archived]
         if unread and self.archive is None:
             logger.warning(
-                "without --archive-url nobody reads what the archive has of %d topics, such as %s",
+                "without --archive-url, logs lack what the archive has of %d topics, such as %s",
                 len(unread),
                 unread[0],
             )

@@ -106,6 +106,24 @@ async def test_a_store_that_is_away_holds_up_nobody_and_costs_nothing(tmp_path: 
         assert await nsqd.read_all(0, 2 * COUNT) == bodies(2 * COUNT)
 
 
+async def test_a_topic_that_cannot_be_archived_does_not_keep_the_others(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        for topic in ("a", "b"):
+            await nsqd.post(f"/topic/create?topic={topic}")
+            await nsqd.post(f"/channel/create?topic={topic}&channel=c")
+        folder = nsqd.store / (await nsqd.range("a"))["node"]
+        folder.mkdir(parents=True)
+        (folder / "a").write_bytes(b"")
+        for topic in ("a", "b"):
+            await nsqd.publish(COUNT, topic=topic)
+            await nsqd.post(f"/channel/empty?topic={topic}&channel=c")
+        await nsqd.emptied("b")
+        nsqd.wait_for_line("WARNING: ARCHIVE: ")
+        assert not nsqd.records("a")
+        (folder / "a").unlink()
+        await nsqd.emptied("a")
+
+
 async def test_an_archive_that_does_not_answer_keeps_neither_readers_of_the_disk_nor_the_end(
     tmp_path: Path,
 ) -> None:
@@ -113,7 +131,7 @@ async def test_an_archive_that_does_not_answer_keeps_neither_readers_of_the_disk
         await archived(nsqd)
         first = nsqd.objects()[0]
         first.unlink()
-        os.mkfifo(first)  # who opens it waits for ever
+        os.mkfifo(first)  # to open it takes for ever
         reads = [asyncio.create_task(nsqd.http("GET", "/log/read?topic=t&from=0")) for _ in range(3)]
         here = (await nsqd.range())["local_first"]
         assert await nsqd.read_all(here, COUNT) == bodies(COUNT)[here:]
@@ -182,7 +200,7 @@ async def test_without_the_flag_the_archive_is_not_read_and_with_it_again_it_is(
         here = (await nsqd.range())["local_first"]
         assert nsqd.stop() == 0
         nsqd.restart("--archive-url=")
-        nsqd.wait_for_line("without --archive-url nobody reads what the archive has of 1 topics, such as t")
+        nsqd.wait_for_line("without --archive-url, logs lack what the archive has of 1 topics, such as t")
         assert (await nsqd.range())["first"] == here
         assert nsqd.stop() == 0
         nsqd.restart()

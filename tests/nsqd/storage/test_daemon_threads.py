@@ -1,4 +1,4 @@
-"""Threads that nobody waits for."""
+"""Threads that the end of the process does not wait for."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from nsquark import changes
 from nsquark.durable import sync_path
-from nsquark.errors import ArchiveAway, LogDamaged
+from nsquark.errors import LogCorrupt, LogDamaged
 from nsquark.kernel.pure import HEADER
 from nsquark.log import Archived, Segment, archived_name, few_marks, pack_archived
 from nsquark.log.archived import TEMPORARY
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL = 1.0  # seconds from one look at all topics to the next
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0  # seconds after a failure; they double with each
+MOST_FAILURES = 3  # topics
 STEP = 100  # topics that are looked at before others have their turn
 
 
@@ -54,6 +55,7 @@ class Archive:
         self.failure = ""  # why the last attempt failed, until one succeeds
         self.busy_since = 0.0  # monotonic; 0 while nothing is under way
         self._broker = broker
+        self._failing: set[str] = set()  # topics whose segments could not be copied the last time
         self._threads = DaemonThreads(1, "archive")
         self._task: asyncio.Task[None] | None = None
 
@@ -71,24 +73,31 @@ class Archive:
         while True:
             try:
                 again = await self._look()
-            except (OSError, RuntimeError) as error:
+            except Exception as error:  # whatever it is, the next time may be better
                 self._failed(error)
                 await asyncio.sleep(retry)
                 retry = min(2 * retry, LAST_RETRY)
             else:
                 retry = FIRST_RETRY
+                if self.failure:
+                    logger.info("ARCHIVE: works again")
+                    self.failure = ""
                 if not again:
                     await asyncio.sleep(INTERVAL)
 
     async def _look(self) -> bool:
         """Archive a segment of each topic; returns whether there was any.
 
-        Raises what went wrong, once every topic had its turn: the fault of one is not that of the others.
+        Raises what went wrong, once the other topics had their turn: those that failed come last the next
+        time. After `MOST_FAILURES` the archive is taken for away.
         """
-        found, failure = False, None
-        for number, topic in enumerate(list(self._broker.topics.values())):
+        found, failures = False, dict[str, Exception]()
+        topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name in self._failing)
+        for number, topic in enumerate(topics):
             if number % STEP == STEP - 1:
                 await asyncio.sleep(0)
+            if len(failures) == MOST_FAILURES:
+                break
             if topic.exiting or topic.log.files is None:
                 continue
             segment = topic.log.files.next_to_archive(topic.synced)
@@ -96,15 +105,14 @@ class Archive:
                 continue
             try:
                 found |= await self._archive(topic, segment)
-            except ArchiveAway:
-                raise  # it is away for the others, too
             except LogDamaged as error:
                 topic.health.leave_out(error)
                 found = True
-            except OSError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+            except (OSError, LogCorrupt) as error:
+                failures[topic.name] = error
+        self._failing = set(failures)
+        if failures:
+            raise next(iter(failures.values()))
         return found
 
     async def _archive(self, topic: Topic, segment: Segment) -> bool:
@@ -145,9 +153,6 @@ class Archive:
         segment.archived = archived
         self.uploaded += 1
         self.uploaded_bytes += archived.size
-        if self.failure:
-            logger.info("ARCHIVE: works again")
-            self.failure = ""
         logger.debug("ARCHIVE: topic %s: %s is in the archive as %s", topic.name, archived.file, archived.key)
         return True
 
@@ -182,7 +187,7 @@ class Archive:
 def copy_segment(store: ObjectStore, segment: Segment, fd: int, prefix: str) -> Archived:
     """In the thread: copy a segment, of which `fd` is a descriptor; closes that.
 
-    Every batch is checked, whoever has checked it before. Raises ArchiveAway, LogDamaged and OSError.
+    Every batch is checked, also one that was checked before. Raises ArchiveAway, LogDamaged and OSError.
     """
     try:
         found = segment.examine(fd)

@@ -1,6 +1,6 @@
 """The archive as a place for objects: anything that pyarrow.fs opens by a URL.
 
-Every method may wait for a network, and for ever: only threads that nobody waits for call them. The URL
+Every method may wait for a network, and for ever: only daemon threads call them. The URL
 holds no secret. Credentials come from where the file system's own library looks for them: the environment,
 a file of the user, the role of the machine.
 """
@@ -139,7 +139,7 @@ def _sync_local(root: str, path: str) -> None:
     for folder in PurePosixPath(path).parents:
         if len(str(folder)) >= len(root):
             sync_path(folder)  # type: ignore[arg-type]
-        else:  # those of somebody else, perhaps, which cannot be opened
+        else:  # nsqd may have no right to open these
             with contextlib.suppress(OSError):
                 sync_path(folder)  # type: ignore[arg-type]
 

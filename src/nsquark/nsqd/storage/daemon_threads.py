@@ -55,7 +55,7 @@ class DaemonThreads(Executor):
             del item, future, work
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work, and begin none that waits. Nobody waits for what is under way."""
+        """Take no more work, and begin none that waits. What is under way goes on."""
         with self._lock:
             self._closed = True
         while True:
