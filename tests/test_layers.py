@@ -36,7 +36,18 @@ ROOT = Path(__file__).parents[1] / "src" / "nsquark"
 
 NSQD_ROOMS = {
     f"nsqd.{room}"
-    for room in ("core", "protocol", "http", "storage", "staged", "importing", "cluster", "stats", "replica")
+    for room in (
+        "core",
+        "protocol",
+        "http",
+        "storage",
+        "staged",
+        "importing",
+        "cluster",
+        "stats",
+        "replica",
+        "archive",
+    )
 }
 BELOW_NSQD = {"changes", "durable", "wire", "log", "http", "kernel", "net", "names", "gotext", "errors"} | {
     "version"
@@ -79,6 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gotext",
         "version",
         "nsqd",
+        "nsqd.archive",
         "nsqd.core",
         "nsqd.protocol",
     },
@@ -121,6 +133,18 @@ MAY_IMPORT: dict[str, set[str]] = {
         "nsqd.storage",
     },
     "nsqd.replica": BELOW_NSQD | {"nsqd", "nsqd.core", "nsqd.stats", "nsqd.storage", "nsqd.protocol", "cli"},
+    # pyarrow is imported there, inside of functions: a node without an archive does without it.
+    "nsqd.archive": {
+        "changes",
+        "durable",
+        "log",
+        "kernel",
+        "names",
+        "errors",
+        "nsqd",
+        "nsqd.core",
+        "nsqd.storage",
+    },
     "nsqd.cluster": {
         "wire",
         "http",

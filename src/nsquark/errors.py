@@ -191,6 +191,10 @@ class LogDamaged(LogCorrupt):
         self.part = part
 
 
+class ArchiveAway(NsquarkError, OSError):
+    """The archive cannot be reached, or does not give back what it was given: a later try may succeed."""
+
+
 class UnknownVersion(NsquarkError, OSError):
     """A file has a format that this version does not know: to this process, a file that cannot be read.
 

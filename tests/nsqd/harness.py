@@ -146,6 +146,7 @@ class Harness:
         self.dead_letters = DeadLetters(self)
         self.loop: Any = None
         self.gate: Any = None
+        self.segment_store: Any = None
         self.path = path
         self.topics: dict[str, Topic] = {}
         self.reasons: list[str] = []

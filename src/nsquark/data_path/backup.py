@@ -111,12 +111,12 @@ class _Copy:
         raise BackupFailed(f"{directory} changes faster than it can be copied")
 
     def _link_segments(self, directory: Path, target: Path) -> None:
-        """Step 1. Files beside the segments that tell of damage or doubt come along."""
+        """Step 1. Files beside the segments that tell of damage, doubt or the archive come along."""
         segments = _segments(directory)
         for name in segments[:-1]:
             self._link(directory / name, target / name)
         for entry in os.listdir(directory):
-            if entry.endswith((".bad", ".acknowledged", ".doubt")):
+            if entry.endswith((".bad", ".acknowledged", ".doubt", ".archived")):
                 with contextlib.suppress(FileNotFoundError):
                     self._link(directory / entry, target / entry)
         if segments:

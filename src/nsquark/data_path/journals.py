@@ -94,7 +94,7 @@ def _is_foreign(
 def _other_dues(state: JournalState, log: LogContents) -> str:
     """Due times are in the journal and in the log: where both know a message, they agree."""
     for position, due in _published_dues(state):
-        if log.first <= position < log.end and position not in log.lost:
+        if log.local_first <= position < log.end and position not in log.lost:
             known = log.deferred.due_of(position)
             if known != due:
                 return f"it has position {position} due at {due} ns, and the log at {known} ns"

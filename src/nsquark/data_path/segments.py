@@ -17,6 +17,7 @@ from pathlib import Path
 from nsquark import kernel
 from nsquark.errors import UnknownVersion
 from nsquark.log import Damage, Ranges, Record, keep, records
+from nsquark.log.archived import read_archived
 from nsquark.log.recovery import Survey, check_magic, survey
 from nsquark.log.segment import INDEX_STRIDE, WINDOW, segment_name, segments_in
 from nsquark.nsqd.storage.node import BLOCK_SHIFT, BLOCKS
@@ -49,7 +50,8 @@ class Deferred:
 class LogContents:
     """What the segments of a topic hold."""
 
-    first: int = 0
+    first: int = 0  # of the archive, if that has what came before
+    local_first: int = 0
     end: int = 0
     lost: Ranges = field(default_factory=Ranges)
     deferred: Deferred = field(default_factory=Deferred)
@@ -77,7 +79,7 @@ def check_segments(report: Report, summary: TopicSummary) -> LogContents:
     _note_leftovers(report, directory, known)
     summary.segments = len(bases)
     if bases:
-        contents.first = contents.end = bases[0]
+        contents.first = contents.local_first = contents.end = bases[0]
     for (base, term), following in zip(found, [*bases[1:], None], strict=True):
         path = directory / segment_name(base, term)
         with open(path, "rb", buffering=0) as file:
@@ -97,8 +99,24 @@ def check_segments(report: Report, summary: TopicSummary) -> LogContents:
             except UnknownVersion as error:
                 report.add(Level.ERROR, path, str(error))
                 contents.end = walk.end if following is None else following
+    _check_archived(report, directory, contents)
     summary.first, summary.end, summary.lost = contents.first, contents.end, contents.lost.count
     return contents
+
+
+def _check_archived(report: Report, directory: Path, contents: LogContents) -> None:
+    """Take what the archive has for a part of the log. The archive itself is not asked. Raises OSError."""
+    try:
+        archived, unread = read_archived(directory)
+    except UnknownVersion as error:
+        report.add(Level.ERROR, directory, str(error))
+        return
+    for path, why in unread:
+        report.add(Level.ERROR, path, f"does not say what the archive has: {why}")
+    end = contents.local_first
+    for each in reversed([each for each in archived if each.base < contents.local_first]):
+        contents.lost.add(min(each.end, end), end)
+        contents.first = end = each.base
 
 
 def _walk(fd: int, size: int, base: int, bound: int | None, deferred: Deferred) -> _Walk:

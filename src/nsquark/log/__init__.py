@@ -4,6 +4,7 @@ from nsquark.kernel import choose_sources
 
 choose_sources(__path__)
 
+from .archived import Archived, Store, archived_name, few_marks, pack_archived
 from .cursor import Cursor, Run
 from .damage import Damage, Record, acknowledge, keep, records
 from .deferred import Deferred
@@ -30,6 +31,7 @@ __all__ = [
     "OPEN_FILES",
     "UNLIMITED",
     "WRITTEN_FILES",
+    "Archived",
     "ChannelState",
     "Cursor",
     "Damage",
@@ -49,14 +51,18 @@ __all__ = [
     "Retention",
     "Run",
     "Segment",
+    "Store",
     "Stored",
     "TailChunk",
     "TimeSearch",
     "TopicLog",
     "acknowledge",
+    "archived_name",
+    "few_marks",
     "inspect",
     "inspect_journal",
     "keep",
+    "pack_archived",
     "read_messages",
     "records",
     "replace_journal",

@@ -1,6 +1,7 @@
 """The files of a log: appended to, rolled, synced and deleted.
 
 A log has at least one file, and appends to the newest. A file is one segment, or several if it was damaged.
+Segments that only the archive has come beside them: see `taking_up`.
 """
 
 from __future__ import annotations
@@ -8,21 +9,23 @@ from __future__ import annotations
 import errno
 import os
 import time
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from pathlib import Path
 
 from nsquark import changes
 from nsquark.errors import LogCorrupt
 
+from .archived import Store
 from .damage import Record
 from .deferred import Deferred
 from .opening import Inspected, inspect, take_up
 from .ranges import Ranges
-from .retention import Limits, count_deletable, is_retained, size_of
+from .retention import Limits, count_archived, count_deletable, is_retained, size_of
 from .segment import Segment
 from .syncing import LogSync, take_up_doubts
 from .tail import TailChunk
+from .taking_up import take_up_archive
 from .unsynced import UnsyncedFiles
 from .written_files import WRITTEN_FILES, close_synced
 
@@ -36,11 +39,18 @@ class LogFiles:
     """
 
     def __init__(
-        self, directory: Path, limits: Limits, floor: int, inspected: Inspected | None, term: int = 0
+        self,
+        directory: Path,
+        limits: Limits,
+        floor: int,
+        inspected: Inspected | None,
+        term: int = 0,
+        store: Store | None = None,
     ) -> None:
         """Open what an earlier process has left in the directory, or begin a first file at position `floor`.
 
         Files that are begun have the term in their names; those of an earlier term are not appended to.
+        Without a `store`, what is only in the archive does not belong to the log.
         Raises OSError and UnknownVersion. Damaged bytes are kept aside before they are cut off or left out.
         """
         self.directory = directory
@@ -61,6 +71,14 @@ class LogFiles:
         self.records: list[Record] = found.records  # of damage, those that no operator has acknowledged
         self.found: list[Record] = found.found  # of those, the ones that were found just now
         self.cut: tuple[Path, int] | None = found.cut  # the file whose torn tail was cut off, and its bytes
+        self.store = store
+        self.archived: list[Segment] = []  # those that only the archive has, in order
+        self.archived_size = 0  # their bytes
+        self.unread: list[
+            tuple[Path, str]
+        ] = []  # files that should say what the archive has, and do not read
+        if store is not None:
+            floor = max(floor, self._take_up_archive(store))
         self._drop_empty_of_earlier_term()
         self.fd = -1  # while the newest file is not open: the next write opens it
         self._closed = False
@@ -69,8 +87,21 @@ class LogFiles:
             WRITTEN_FILES.add(self)
         self._unsynced = UnsyncedFiles(directory)
         self._unsynced.take_up(self.segments, doubted)
-        if self.segments[-1].term != self.term:
-            self._roll()
+        if self.segments[-1].term != self.term or self.segments[-1].archived is not None:
+            self._roll()  # no more may come to a file that is archived
+
+    def _take_up_archive(self, store: Store) -> int:
+        """Take up what the archive has; returns where that ends. Raises OSError and UnknownVersion."""
+        found = take_up_archive(self.directory, self.segments, store, self.lost)
+        self.segments, self.archived, self.unread = found.here, found.there, found.unread
+        self.archived_size = size_of(self.archived)
+        for path in found.leftovers:
+            path.unlink(missing_ok=True)
+            changes.tell_deleted(path)
+        end = self.archived[-1].end if self.archived else 0
+        if self.segments and self.segments[-1].end < end:
+            os.close(self._create(end))
+        return end
 
     def _drop_empty_of_earlier_term(self) -> None:
         """Delete a newest file without a byte that this term may not write to: the next has its position."""
@@ -94,6 +125,12 @@ class LogFiles:
 
     @property
     def first(self) -> int:
+        """The first position of the oldest file, or of the archive."""
+        here = self.local_first
+        return min(self.archived[0].base, here) if self.archived else here
+
+    @property
+    def local_first(self) -> int:
         """The first position of the oldest file."""
         return self.segments[0].file_base
 
@@ -179,11 +216,20 @@ class LogFiles:
     def segment_at(self, position: int) -> Segment:
         """The segment that holds this position, or the first one behind it."""
         at = bisect_right(self.segments, position, key=_base_of) - 1
+        if self.archived and (at < 0 or position >= self.segments[at].end):
+            far = bisect_right(self.archived, position, key=_base_of) - 1
+            if far >= 0 and (at < 0 or self.archived[far].base > self.segments[at].base):
+                return self.archived[far]
         return self.segments[max(at, 0)]
 
     def segment_after(self, segment: Segment) -> Segment | None:
         at = bisect_right(self.segments, segment.base, key=_base_of)
-        return self.segments[at] if at < len(self.segments) else None
+        following = self.segments[at] if at < len(self.segments) else None
+        if self.archived:
+            far = bisect_right(self.archived, segment.base, key=_base_of)
+            if far < len(self.archived) and (following is None or self.archived[far].base < following.base):
+                return self.archived[far]
+        return following
 
     # ---- damage
 
@@ -200,6 +246,16 @@ class LogFiles:
                     self._roll()
                 segment.verified, segment.suspected = False, True
                 return segment
+        return self._suspect_fetched(error)
+
+    def _suspect_fetched(self, error: LogCorrupt) -> Segment | None:
+        """The same for a segment that was fetched from the archive: it is fetched once more."""
+        for segment in self.archived:
+            if str(segment.path) == error.segment and not segment.suspected and self.store is not None:
+                segment.close()
+                self.store.forget(segment)
+                segment.verified, segment.suspected = False, True
+                return segment
         return None
 
     def leave_out(self, segment: Segment) -> list[Record]:
@@ -207,6 +263,13 @@ class LogFiles:
         if segment not in self.segments:
             return []
         at = self.segments.index(segment)
+        if segment.archived is not None and self.store is not None:
+            del self.segments[at]
+            file = self._leave_to_archive(segment, self.store)
+            if all(each.path != file.path for each in self.segments):
+                self._unsynced.forget({file.path})
+                file.delete()
+            return []
         self.segments[at : at + 1] = segment.pieces or [segment.nothing_left()]
         known = {each.path for each in self.records}
         for record in segment.lost:
@@ -266,12 +329,43 @@ class LogFiles:
             if not is_retained(self.limits, self.size, 0.0):
                 self._roll()
         number = count_deletable(self.segments, low, self.limits, now)
+        if self.store is not None:
+            number = min(number, count_archived(self.segments))
         gone = self.segments[:number]
         if gone:
             del self.segments[:number]
             self._unsynced.forget({segment.path for segment in gone})
+            if self.store is not None:
+                for at, segment in enumerate(gone):
+                    if segment.archived is not None:
+                        gone[at] = self._leave_to_archive(segment, self.store)
         self.lost.drop_below(self.first)
         return gone
+
+    # ---- the archive
+
+    def next_to_archive(self, before: int) -> Segment | None:
+        """The oldest segment that nothing comes to any more, that ends by `before`, and is not archived."""
+        newest = self.segments[-1].path
+        for segment in self.segments:
+            if segment.path == newest or segment.end > before:
+                return None
+            if segment.archived is None and not segment.empty:
+                return segment
+        return None
+
+    @property
+    def unarchived_size(self) -> int:
+        """The bytes of the segments that nothing comes to any more and that are not archived."""
+        newest = self.segments[-1].path
+        return size_of([each for each in self.segments if each.archived is None and each.path != newest])
+
+    def _leave_to_archive(self, segment: Segment, store: Store) -> Segment:
+        """Have a segment only in the archive; returns one for its file, which can be deleted."""
+        file = segment.leave_to(store)
+        insort(self.archived, segment, key=_base_of)
+        self.archived_size += segment.size - segment.start
+        return file
 
     def close(self) -> None:
         self._unsynced.close()
@@ -280,7 +374,7 @@ class LogFiles:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        for segment in self.segments:
+        for segment in (*self.segments, *self.archived):
             segment.close()
 
 

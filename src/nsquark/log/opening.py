@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from nsquark.kernel.pure import MAGIC
 
+from .archived import SUFFIX as ARCHIVED
 from .damage import Damage, Record, keep, records, tidy
 from .deferred import Deferred
 from .ranges import Ranges
@@ -26,6 +27,7 @@ class Inspected(NamedTuple):
     files: list[tuple[int, int, float, int]]  # of each: first position, size, time of the last write, term
     newest: Survey | None
     records: list[Record]
+    archived: bool = False  # whether the archive has a part of the log
 
 
 def inspect(directory: Path) -> Inspected:
@@ -33,7 +35,8 @@ def inspect(directory: Path) -> Inspected:
 
     Raises UnknownVersion and OSError.
     """
-    found = segments_in(os.listdir(directory)) if directory.is_dir() else []
+    names = os.listdir(directory) if directory.is_dir() else []
+    found = segments_in(names)
     files: list[tuple[int, int, float, int]] = []
     newest: Survey | None = None
     known = records(directory)
@@ -47,7 +50,7 @@ def inspect(directory: Path) -> Inspected:
         else:
             with open(segment.path, "rb", buffering=0) as file:
                 check_magic(str(segment.path), 0, file.read(len(MAGIC)))
-    return Inspected(files, newest, known)
+    return Inspected(files, newest, known, any(name.endswith(ARCHIVED) for name in names))
 
 
 @dataclass(slots=True)
@@ -67,7 +70,7 @@ def take_up(directory: Path, inspected: Inspected) -> TakenUp:
 
     Raises OSError. Nothing is cut off or left out before it is kept aside.
     """
-    files, newest, known = inspected
+    files, newest, known, _ = inspected
     tidy(directory)
     result = TakenUp()
     result.records = [each for each in known if not each.acknowledged and each.damage.first is not None]

@@ -33,7 +33,10 @@ class LogReader:
     """
 
     def __init__(self, log: TopicLog, start: int, end: int, max_bytes: int, indexed: bool = True) -> None:
-        """Take hold of the range. Raises OSError when a file cannot be opened."""
+        """Take hold of the range. Raises OSError when a file cannot be opened.
+
+        Raises NotIndexed where the first segment must be fetched. The range ends before a later one of these.
+        """
         if log.lost:
             missing = log.lost.next_start(start) if start not in log.lost else start
             end = end if missing is None else min(end, missing)
@@ -167,14 +170,15 @@ class TimeSearch:
 
     def __init__(self, log: TopicLog) -> None:
         self._first, self._end = log.first, log.end
-        self._segments = [segment for segment in log.segments if not segment.empty]
+        found = sorted((*log.archived_segments, *log.segments), key=lambda each: each.base)
+        self._segments = [each for each in found if not each.empty]
         self._memory = None if log.directory is not None else log.tail.find_run(log.first)
 
     def position_at(self, timestamp: int) -> int:
         """The position of that message, or the end of the log if all are earlier.
 
         If the clock was set back, there can be several such messages; the result is one of them. Raises
-        LogCorrupt or OSError.
+        LogCorrupt or OSError, and NotIndexed where a segment must be fetched.
         """
         if self._memory is not None:
             if not self._memory:
@@ -204,6 +208,8 @@ class TimeSearch:
 
     @staticmethod
     def _begins_before(segment: Segment, timestamp: int) -> bool:
+        if segment.archived is not None:
+            return segment.archived.time < timestamp
         try:
             source = FileSource(segment)
         except FileNotFoundError:

@@ -70,6 +70,16 @@ def count_deletable(segments: Sequence[Segment], low: int, limits: Limits, now: 
         deletable = end
 
 
+def count_archived(segments: Sequence[Segment]) -> int:
+    """How many of the oldest segments are in the archive, or have nothing to put there. Whole files only."""
+    number = 0
+    while number < len(segments) and (segments[number].archived is not None or segments[number].empty):
+        number += 1
+    while 0 < number < len(segments) and segments[number].path == segments[number - 1].path:
+        number -= 1
+    return number
+
+
 def size_of(segments: Sequence[Segment]) -> int:
     """The bytes of these segments."""
     return sum(segment.size - segment.start for segment in segments)

@@ -7,7 +7,7 @@ cdef class Segment:
     cdef public uint64_t base, end
     cdef public int64_t start, size, stride, marked_to
     cdef public list marks, pieces, lost
-    cdef public object path
+    cdef public object path, archived, store
     cdef public double modified
     cdef public bint verified, suspected
 

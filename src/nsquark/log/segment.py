@@ -5,6 +5,9 @@ all. A file that was damaged makes several segments, one for each run of whole b
 
 A segment checks its file once. While it is not `verified`, the first read walks the whole file and compares
 the CRC of every batch.
+
+A segment may be in the archive, too (`archived`). Once its file is deleted it is only there, and has a
+`store`: then it is verified while the store has its bytes at `path`, and `verify` fetches them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 from nsquark import changes
 from nsquark.errors import LogDamaged, NsquarkError
 
+from .archived import MOST_MARKS, Archived, Store
 from .damage import Damage, Record, keep
 from .file_names import parse_stem, with_term
 from .recovery import Piece, Survey, survey
@@ -95,8 +99,8 @@ class Segment:
     """
 
     __slots__ = (
-        "base", "end", "lost", "marked_to", "marks", "modified", "path", "pieces", "size", "start", "stride",
-        "suspected", "verified",
+        "archived", "base", "end", "lost", "marked_to", "marks", "modified", "path", "pieces", "size",
+        "start", "store", "stride", "suspected", "verified",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +116,8 @@ class Segment:
         self.suspected = False  # it did not read as it was written after it had been verified
         self.pieces: list[Segment] = []  # if it is damaged: the parts of it that are whole
         self.lost: list[Record] = []  # and the parts that are not
+        self.archived: Archived | None = None  # the same bytes in the archive
+        self.store: Store | None = None  # if they are nowhere else: what fetches them
 
     def add(self, position: int, count: int, size: int) -> None:
         """Note that a run of batches with `count` messages has been appended to the file."""
@@ -130,8 +136,31 @@ class Segment:
         OPEN_FILES.close(self)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset`, and nothing behind the last commit. Raises OSError."""
-        return os.pread(OPEN_FILES.descriptor(self), min(size, self.size - offset), offset)
+        """Up to `size` bytes from `offset`, and nothing behind the last commit.
+
+        Raises OSError, and NotIndexed for a segment that must be fetched again.
+        """
+        try:
+            fd = OPEN_FILES.descriptor(self)
+        except FileNotFoundError:
+            self.has_left()
+            raise
+        return os.pread(fd, min(size, self.size - offset), offset)
+
+    def has_left(self) -> None:
+        """There is no file at `path`. Raises NotIndexed if the archive has it."""
+        if self.store is not None:
+            self.verified = False
+            raise NotIndexed(self) from None
+
+    def leave_to(self, store: Store) -> Segment:
+        """Be only in the archive from now on; returns a segment for the file, which can be deleted."""
+        assert self.archived is not None
+        file = Segment(self.path.parent, self.base, self.path, self.start)
+        file.size, file.end, file.modified = self.size, self.end, self.modified
+        self.close()
+        self.store, self.path, self.verified = store, store.path_of(self.archived), False
+        return file
 
     @property
     def file_base(self) -> int:
@@ -150,10 +179,10 @@ class Segment:
     def offset_near(self, position: int) -> int:
         """The offset of a batch at or before the one that holds `position`, at most about a stride away.
 
-        Raises NotIndexed for a large file that is not verified, and LogDamaged.
+        Raises NotIndexed for a large file that is not verified, or not fetched, and LogDamaged.
         """
         if not self.verified:
-            if self.size - self.start > AT_ONCE:
+            if self.store is not None or self.size - self.start > AT_ONCE:
                 raise NotIndexed(self)
             self.verify()
         at = bisect_right(self.marks, (position, self.size)) - 1
@@ -170,7 +199,11 @@ class Segment:
 
         A caller that holds a descriptor of the file passes it as `fd`, as the file may be deleted meanwhile.
         Raises OSError, and LogDamaged once the damage is kept aside: the log must then go on with `pieces`.
+        What the archive has, too, is not kept aside: the log goes on with the archive.
         """
+        if self.store is not None:
+            self._fetch(fd)
+            return
         if fd is not None:
             found = self._survey(fd, self.end)
         else:
@@ -180,14 +213,33 @@ class Segment:
         if found.whole < self.size or found.end < self.end:
             damages = [*damages, Damage(found.whole, self.size - found.whole, found.end, self.end)]
         if damages:
-            self.lost = [keep(self.path, damage)[0] for damage in damages]
-            self.pieces = [self.piece(each) for each in found.pieces]
+            if self.archived is None:
+                self.lost = [keep(self.path, damage)[0] for damage in damages]
+                self.pieces = [self.piece(each) for each in found.pieces]
             raise LogDamaged(str(self.path), damages[0].offset, "a batch is damaged", self)
         if not self.verified:
             # Marks that exist were made when the batches were written, and readers may be using them.
             if self.marked_to < self.size or self.suspected:
                 self.marks, self.marked_to = found.pieces[0].marks if found.pieces else [], self.size
             self.verified = True
+
+    def _fetch(self, fd: int | None) -> None:
+        """Have the bytes from the archive, unless a caller holds a descriptor of the deleted file."""
+        assert self.store is not None
+        assert self.archived is not None
+        if fd is None:
+            self.store.fetch(self)
+            if not self.marks or self.suspected:
+                self.marks, self.marked_to = list(self.archived.marks), self.size
+            self.verified = True
+
+    def examine(self, fd: int) -> Survey:
+        """Check every byte of it, whether that was done before or not, and find few marks.
+
+        For a thread. Raises OSError.
+        """
+        stride = max(1, (self.size - self.start) // MOST_MARKS)
+        return survey(fd, str(self.path), self.start, self.size, self.base, self.end, WINDOW, stride)
 
     def _survey(self, fd: int, bound: int | None, known: Iterable[Damage] = ()) -> Survey:
         return survey(
@@ -212,6 +264,16 @@ class Segment:
         """
         with open(self.path, "rb", buffering=0) as file:
             return self._survey(file.fileno(), None, known)
+
+    @classmethod
+    def of_archive(cls, archived: Archived, store: Store) -> Segment:
+        """A segment that is only in the archive."""
+        path = store.path_of(archived)
+        segment = Segment(path.parent, archived.base, path, archived.start)
+        segment.archived, segment.store = archived, store
+        segment.size = segment.marked_to = archived.stop
+        segment.end, segment.modified, segment.verified = archived.end, archived.modified, False
+        return segment
 
     def delete(self) -> None:
         self.close()

@@ -11,7 +11,7 @@ from nsquark import kernel
 from nsquark.errors import LogCorrupt
 from nsquark.kernel.pure import FRAME, HEADER, MAGIC
 
-from .segment import Segment
+from .segment import NotIndexed, Segment
 from .topic_log import TopicLog
 
 MAX_FILES = 64  # that one range may hold open
@@ -144,10 +144,16 @@ class Source:
 
 class FileSource(Source):
     def __init__(self, segment: Segment) -> None:
-        """Raises OSError when it cannot be opened."""
+        """Raises OSError when it cannot be opened, and NotIndexed when it must be fetched first."""
+        if segment.store is not None and not segment.verified:
+            raise NotIndexed(segment)
         super().__init__(str(segment.path), segment.base, segment.end, segment.size, segment.start)
         self._segment = segment
-        self.descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            segment.has_left()
+            raise
 
     def prepare(self) -> None:
         if not self._segment.verified:
@@ -182,7 +188,10 @@ class MemorySource(Source):
 
 
 def hold(log: TopicLog, start: int, end: int, max_bytes: int) -> list[Source]:
-    """Sources that hold [start, end), or at least `max_bytes` of it, but no more than MAX_FILES files."""
+    """Sources that hold [start, end), or at least `max_bytes` of it, but no more than MAX_FILES files.
+
+    They end before a segment that must be fetched. Raises NotIndexed where that is the first one.
+    """
     if log.directory is None:
         return _hold_memory(log, start, end, max_bytes)
     first = log.segment_at(start)
@@ -193,10 +202,15 @@ def hold(log: TopicLog, start: int, end: int, max_bytes: int) -> list[Source]:
             if held and behind >= max_bytes:
                 break
             if not (first.empty and first.verified):
-                held.append(FileSource(first))
+                try:
+                    held.append(FileSource(first))
+                except NotIndexed:
+                    if held:
+                        break
+                    raise
                 behind += first.size - first.start if len(held) > 1 else 0
             first = log.segment_after(first)
-    except OSError:
+    except (OSError, NotIndexed):
         for source in held:
             source.close()
         raise

@@ -16,6 +16,7 @@ from pathlib import Path
 from nsquark.errors import LogCorrupt
 from nsquark.kernel import BatchWriter, Buffer
 
+from .archived import Store
 from .damage import Record
 from .deferred import Deferred
 from .files import LogFiles
@@ -43,15 +44,19 @@ class TopicLog:
         floor: int = 0,
         inspected: Inspected | None = None,
         term: int = 0,
+        store: Store | None = None,
     ) -> None:
         """Open the log in `directory` (None: memory only), recovering what a crash left.
 
-        A new log begins at position `floor`. New files belong to `term`. Raises OSError and UnknownVersion.
-        Damaged bytes are kept aside before they are cut off or left out.
+        A new log begins at position `floor`. New files belong to `term`. With a `store`, what is only in the
+        archive belongs to the log. Raises OSError and UnknownVersion. Damaged bytes are kept aside before
+        they are cut off or left out.
         """
         self.directory = directory
         self.limits = limits
-        self.files = LogFiles(directory, limits, floor, inspected, term) if directory is not None else None
+        self.files: LogFiles | None = None
+        if directory is not None:
+            self.files = LogFiles(directory, limits, floor, inspected, term, store)
         self.tail = Tail(limits.tail_messages, TAIL_BYTES)
         self.first = self.end = floor
         self.unsynced = 0  # how many of the newest messages the disk may not hold
@@ -159,6 +164,21 @@ class TopicLog:
     def segments(self) -> list[Segment]:
         """The segments of its files, in order. A log without files has none."""
         return self.files.segments if self.files is not None else []
+
+    @property
+    def archived_segments(self) -> list[Segment]:
+        """The segments that only the archive has, in order."""
+        return self.files.archived if self.files is not None else []
+
+    @property
+    def archived_size(self) -> int:
+        """The bytes of what only the archive has."""
+        return self.files.archived_size if self.files is not None else 0
+
+    @property
+    def local_first(self) -> int:
+        """The first position that is in its files, or in memory. Only the archive has what lies before."""
+        return self.files.local_first if self.files is not None else self.first
 
     def segment_at(self, position: int) -> Segment | None:
         """The segment that holds this position, or the first one behind it."""

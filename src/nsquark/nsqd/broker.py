@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark import changes
-from nsquark.log import OPEN_FILES, WRITTEN_FILES, Record, acknowledge
+from nsquark.log import OPEN_FILES, WRITTEN_FILES, Record, Store, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.tls_handshake import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
@@ -43,6 +43,7 @@ from nsquark.nsqd.storage.trial_write import TrialWrite
 from .options import Options
 
 if TYPE_CHECKING:
+    from nsquark.nsqd.archive.archive import Archive
     from nsquark.nsqd.protocol.auth.auth_servers import AuthServers
     from nsquark.nsqd.protocol.auth.client_auth import ClientAuth
     from nsquark.nsqd.protocol.connection import Connection
@@ -113,6 +114,13 @@ class Broker:
             self.gate = CommitGate(self.recorder.schedule, self.recorder.flush)
         self.staging = Staging(self, self._path, loop)
         self.lookup = Lookup(self)
+        self.archive: Archive | None = None
+        self.segment_store: Store | None = None
+        if options.archive_url:
+            from nsquark.nsqd.archive.archive import Archive
+
+            self.archive = Archive(self, self._path)
+            self.segment_store = self.archive.fetched
 
     # ---- the data directory
 
@@ -122,6 +130,13 @@ class Broker:
         folder = self._path / TOPICS
         folder.mkdir(mode=0o700, exist_ok=True)
         self._finish_deletions([each for each in os.listdir(folder) if each.startswith(DELETED)])
+        unread = [name for name, (log, _) in self._inspected.items() if log.archived]
+        if unread and self.archive is None:
+            logger.warning(
+                "without --archive-url, logs lack what the archive has of %d topics, such as %s",
+                len(unread),
+                unread[0],
+            )
         for name in self._inspected:
             known.setdefault(name, metadata.TopicMetadata(origin=None))
         for leftover in self._path.glob("nsq*.dat.*.tmp"):  # a crash came while it was written
@@ -149,6 +164,8 @@ class Broker:
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
         self._every(MEMORY_LOOK, lambda: self.loop.run_in_executor(None, self._reserve.look))
+        if self.archive is not None:
+            self.archive.start()
 
     def _finish_deletions(self, deleted: list[str]) -> None:
         """Delete the folders of topics that an earlier process was deleting at its end. Raises DataRefused.
@@ -321,6 +338,8 @@ class Broker:
     async def stop_saving(self) -> None:
         """Let the metadata be written no more but by `close`."""
         self.stopping = True
+        if self.archive is not None:
+            self.archive.close()
         await self.staging.stop()
         await self.saving.finish()
         await asyncio.sleep(0)  # connections that were closed just now hear of it
@@ -331,6 +350,8 @@ class Broker:
         Returns whether the disk holds everything; what it does not is logged, and keeps nothing else from it.
         """
         self.stopping = True
+        if self.archive is not None:
+            self.archive.close()
         for handle in self._periodic:
             handle.cancel()
         self.chores.close()

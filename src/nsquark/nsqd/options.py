@@ -180,6 +180,14 @@ class Options:
     sync_timeout: float = flag(DURATION, 2.0, "duration of time per fsync")
     retention_bytes: int = flag(INT, 0, "finished messages to keep of each topic, in bytes (0: none)")
     retention_time: float = flag(DURATION, 0.0, "duration for which finished messages are kept (0: none)")
+    archive_url: str = flag(
+        STRING,
+        "",
+        "URL of a folder or bucket that keeps segments beyond the disk: file://, s3://, gs://, abfs://, hdfs://",
+    )
+    archive_fetched_bytes: int = flag(
+        INT, 1 << 30, "what is kept on the disk of segments that were read from the archive, in bytes"
+    )
     channel_hold_timeout: float = flag(
         DURATION, 0.0, "duration for which the log is kept for a channel that is not read (0: for ever)"
     )

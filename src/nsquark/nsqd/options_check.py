@@ -13,7 +13,7 @@ from .options import Options
 
 POSITIVE = (
     "max_msg_size", "max_body_size", "max_bytes_per_file", "sync_timeout", "msg_timeout", "max_msg_timeout",
-    "staged_timeout", "staged_app_timeout",
+    "staged_timeout", "staged_app_timeout", "archive_fetched_bytes",
 )  # fmt: skip
 NOT_NEGATIVE = (
     "mem_queue_size", "sync_every", "max_req_timeout", "max_rdy_count", "max_heartbeat_interval",
@@ -75,6 +75,10 @@ def _validate_further(options: Options) -> None:
         "--e2e-processing-latency-window-time must be > 0",
     )
     _validate_group(options)
+    if options.archive_url:
+        from nsquark.nsqd.archive.object_store import ObjectStore
+
+        _build("archive", lambda options: ObjectStore(options.archive_url), options)
     _require(0 <= options.max_attempts <= 65535, "--max-attempts must be [0,65535]")
     _require(
         bool(options.auth_http_address) or not options.http_auth, "--http-auth needs --auth-http-address"

@@ -25,7 +25,7 @@ CONNECTION_NAMES: Final = (
 _READ_NAMES: Final = (
     "subscribe", "topic", "subscribePattern", "assign", "columns", "startingOffsets", "startingTimestamp",
     "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "fetchBytes",
-    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "archive.url",
 )  # fmt: skip
 STREAM_NAMES: Final = (
     *CONNECTION_NAMES, *_READ_NAMES, "channel", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsquark import kernel
 from nsquark.errors import LogDamaged
-from nsquark.log import LogReader, Ranges, Run, Stored, read_messages
+from nsquark.log import LogReader, NotIndexed, Ranges, Run, Stored, read_messages
 from nsquark.names import DEAD_LETTER_CHANNEL as CHANNEL
 from nsquark.names import dead_topic
 
@@ -226,7 +226,11 @@ class DeadLetters:
     async def _read(self, topic: Topic, start: int, stop: int) -> list[tuple[int, Letter | None]]:
         """The messages of this range, or the first few of them if they are large."""
         while True:
-            reader = LogReader(topic.log, start, stop, STEP_BYTES)
+            try:
+                reader = LogReader(topic.log, start, stop, STEP_BYTES)
+            except NotIndexed as error:
+                await self._services.reads.fetch(error.segment)
+                continue
 
             def work(reader: LogReader = reader) -> list[tuple[int, Letter | None]]:
                 return [(stored.position, parse_letter(stored.body)) for stored in read_messages(reader)]

@@ -13,7 +13,7 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from nsquark.errors import LogCorrupt, LogDamaged
+from nsquark.errors import ArchiveAway, LogCorrupt, LogDamaged
 from nsquark.kernel import Buffer, frame_ends, timestamps, with_attempts
 from nsquark.log import NotIndexed, Run, Segment
 from nsquark.nsqd.stats.latency import LatencyWindow
@@ -271,7 +271,8 @@ class ChannelDelivery(Backlog):
         """The log cannot be read now. Nothing is lost, and a second from now is soon enough."""
         logger.error("channel %s:%s cannot read: %s", self.topic.name, self.name, error)
         self.unreadable = True
-        self.topic.health.broken(str(error), "read", self.name)
+        if not isinstance(error, ArchiveAway):  # that is no fault of this node, which serves all others
+            self.topic.health.broken(str(error), "read", self.name)
         self.wake_at(monotonic + RETRY_NS)
 
     def _can_read(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from nsquark.log import Store
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.stats.health import WRITE, Thing
 from nsquark.nsqd.storage.disk_reads import DiskReads
@@ -31,6 +32,7 @@ class Services(Protocol):
     syncer: Syncer
     reads: DiskReads
     dead_letters: DeadLetters
+    segment_store: Store | None  # where segments are that only the archive has
     gate: CommitGate | None  # where other members of a replica group must have what is published
     loop: asyncio.AbstractEventLoop
     topics: dict[str, Topic]

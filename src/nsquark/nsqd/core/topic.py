@@ -80,7 +80,9 @@ class Topic(TopicChannels):
         self.retention = Retention()
         found, found_journal = inspected or (None, None)
         node = services.node
-        self.log = TopicLog(directory, self._limits, node.lease, node.floor, found, node.term)
+        self.log = TopicLog(
+            directory, self._limits, node.lease, node.floor, found, node.term, services.segment_store
+        )
         # Where the log began when it was new. The files tell only that it did not begin behind this position.
         self.origin: int = min(self.log.first, services.node.floor)
         try:
@@ -107,7 +109,8 @@ class Topic(TopicChannels):
         log, state = self.log, self.journal.state
         self.paused = paused
         names = list(dict.fromkeys([*state.channels, *channels]))
-        stands = log.first if state.pumped is None else state.pumped
+        # Without a journal, what is on the disk comes again: the archive may have years.
+        stands = log.local_first if state.pumped is None else state.pumped
         stands = max(log.first, min(stands, log.end))
         if paused or not names:
             self.pumped = stands

@@ -91,6 +91,8 @@ class TopicHealth:
             logger.warning("TOPIC(%s): cut off %d bytes at the end of %s: a torn write", name, size, path)
         for record in [*log.found, *journal.found]:
             logger.error("TOPIC(%s): %s", name, record)
+        for path, why in log.files.unread if log.files is not None else ():
+            logger.error("TOPIC(%s): %s does not say what the archive has: %s", name, path, why)
         if journal.damaged:
             logger.error("TOPIC(%s): the journal does not read: all that is in the log comes again", name)
         for record in self.damage:
@@ -123,7 +125,9 @@ class TopicHealth:
                 self._tell_lost(record)
             for channel in self._channels.values():
                 channel.lose(*record.lost)
-        self.works("segment", str(segment.path))
+        if segment.store is not None:
+            logger.warning("TOPIC(%s): %s; the archive has all of it", self._name, error)
+        self.works("segment", error.segment)
 
     def suspect(self, error: LogCorrupt) -> Segment | None:
         """Have a segment verified that does not read as it was written; None if that would not help."""

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from nsquark.errors import LogCorrupt, LogDamaged, UnknownVersion
+from nsquark.errors import ArchiveAway, LogCorrupt, LogDamaged, UnknownVersion
 from nsquark.http import HttpError, Request
-from nsquark.log import TimeSearch
+from nsquark.log import NotIndexed, Segment, TimeSearch
 from nsquark.names import is_valid_name
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
@@ -136,6 +136,8 @@ async def position_at(broker: Broker, topic: Topic, time: int) -> int:
         search = TimeSearch(topic.log)
         try:
             position = await broker.reads.run(lambda search=search: search.position_at(time))  # type: ignore[misc]
+        except NotIndexed as error:
+            await fetch(broker, topic, error.segment)
         except LogDamaged as error:
             topic.health.leave_out(error)
         except (LogCorrupt, OSError) as error:
@@ -147,8 +149,25 @@ async def position_at(broker: Broker, topic: Topic, time: int) -> int:
     return topic.log.lost.next_gap(position)
 
 
+async def fetch(broker: Broker, topic: Topic, segment: Segment) -> None:
+    """Have a segment here that only the archive has. Raises HttpError."""
+    try:
+        await broker.reads.fetch(segment)
+    except LogDamaged as error:
+        topic.health.leave_out(error)
+    except OSError as error:
+        raise cannot_read(topic, error) from None
+    if topic.exiting:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+
+
 def cannot_read(topic: Topic, error: Exception) -> HttpError:
-    """The answer when the log of a topic cannot be read. The health of the process tells it too."""
+    """The answer when the log of a topic cannot be read. The health of the process tells it too.
+
+    An archive that is away is not a fault of this node: the answer says so, and nothing else.
+    """
+    if isinstance(error, ArchiveAway):
+        return HttpError(503, "ARCHIVE_UNAVAILABLE", {"reason": str(error)})
     if isinstance(error, LogCorrupt):
         topic.health.suspect(error)
     elif isinstance(error, UnknownVersion):

@@ -2,7 +2,8 @@
 
 The answer to a read is a head (`wire.log_answer`), batches as they lie on disk, and the index of where each
 message begins. Where the client does without the index, files go straight into the socket. A client that runs
-on nsqd's own machine may ask for the names of the files in their place (`local_files.py`).
+on nsqd's own machine may ask for the names of the files in their place (`local_files.py`), and a client that
+reads the archive itself for the object there (`archived_objects.py`).
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from functools import partial
 from nsquark.errors import ConnectionLost, LogCorrupt, LogDamaged
 from nsquark.http import HttpError, Request, Response, v1_json, v1_stream
 from nsquark.kernel import Buffer
-from nsquark.log import LogReader
+from nsquark.log import LogReader, NotIndexed
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 from nsquark.wire import log_answer
 from nsquark.wire.log_answer import LogAnswerHead
 
-from . import local_files
+from . import archived_objects, local_files
 from .arguments import (
     MAX_POSITION,
     bounds,
     cannot_read,
     check_position,
+    fetch,
     find_channel,
     find_topic,
     is_ours,
@@ -76,6 +78,9 @@ class LogApi:
             "synced": topic.synced,
             "bytes": topic.log.size,
         }
+        if self._broker.archive is not None:
+            told["bytes"] = topic.log.size + topic.log.archived_size
+            told["local_first"] = topic.log.local_first
         if time_ms >= 0:
             told["position"] = await position_at(self._broker, topic, time_ms * 1_000_000)
         if channel is not None:
@@ -101,6 +106,10 @@ class LogApi:
             max_bytes = LARGEST_READ  # since no more than names will be sent
         if end < start:
             raise HttpError(400, "INVALID_ARG_TO")
+        if number(request, "archive", 0, 1) and not indexed:
+            named = archived_objects.answer(self._broker, topic, start, end)
+            if named is not None:
+                return named
         if self._readers >= MAX_READERS:
             raise HttpError(503, "TOO_MANY_READERS")
         self._readers += 1
@@ -123,7 +132,11 @@ class LogApi:
         reader = None
         try:
             while reader is None:
-                reader = LogReader(topic.log, start, end, max_bytes, indexed)
+                try:
+                    reader = LogReader(topic.log, start, end, max_bytes, indexed)
+                except NotIndexed as error:
+                    await fetch(self._broker, topic, error.segment)
+                    continue
                 try:
                     await reads.run(reader.locate)
                 except LogDamaged as error:

@@ -14,12 +14,12 @@ from itertools import islice
 
 from nsquark.errors import LogCorrupt, LogDamaged
 from nsquark.http import JSON_TYPE, HttpError, Request, Response, pack_json, v1_body
-from nsquark.log import LogReader, Stored, TopicLog, read_messages
+from nsquark.log import LogReader, NotIndexed, Stored, TopicLog, read_messages
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
 
-from .arguments import bounds, cannot_read, check_position, find_channel, find_topic, is_ours, number
+from .arguments import bounds, cannot_read, check_position, fetch, find_channel, find_topic, is_ours, number
 
 DEFAULT_LIMIT, MOST_MESSAGES = 10, 1000
 DEFAULT_BYTES, MOST_BYTES = 1 << 20, 16 << 20
@@ -83,6 +83,8 @@ class PeekApi:
                         break
                     ranges = _open(topic.log, shown[first : first + AT_ONCE])
                     await self._broker.reads.run(partial(answer.add, ranges))
+            except NotIndexed as error:
+                await fetch(self._broker, topic, error.segment)
             except LogDamaged as error:  # once more, without what is lost
                 topic.health.leave_out(error)
             except (LogCorrupt, OSError) as error:
@@ -127,7 +129,7 @@ def _open(log: TopicLog, shown: list[Shown]) -> list[tuple[Shown, LogReader]]:
         for each in shown:
             for start, end in log.lost.gaps(each.position, each.position + each.count):
                 opened.append((each, LogReader(log, start, end, MOST_BYTES)))
-    except OSError:
+    except (OSError, NotIndexed):
         for _, reader in opened:
             reader.close()
         raise

@@ -17,7 +17,7 @@ from nsquark.nsqd.core.topic_journal import all_deferred
 
 from .plan import TopicPlan
 
-_WITH_THE_SEGMENTS = (".bad", ".acknowledged", ".doubt")
+_WITH_THE_SEGMENTS = (".bad", ".acknowledged", ".doubt", ".archived")
 
 
 @dataclass(slots=True)

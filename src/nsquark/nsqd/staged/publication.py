@@ -120,7 +120,7 @@ class Publication:
         for name, share in intent.shares.items():
             topic = broker.topics.get(name)
             # A topic that was deleted since has taken its share of the batch with it.
-            if topic is not None and topic.log.first <= share.position:
+            if topic is not None and topic.log.local_first <= share.position:
                 self._topics[name] = topic
                 topic.holds[self] = share.position
 

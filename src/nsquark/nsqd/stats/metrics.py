@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+    from nsquark.nsqd.archive.archive import Archive
+
 LAG_INTERVAL = 0.1
 
 COUNTER, GAUGE = "counter", "gauge"
@@ -62,6 +64,16 @@ TOPIC_FAMILIES: tuple[tuple[str, str, str, Callable[[Topic], int]], ...] = (
     ("paused", GAUGE, "1 while the topic is paused.", lambda topic: topic.paused),
     ("log_bytes", GAUGE, "Size of the log's segments on disk.", lambda topic: topic.log.size),
     ("log_messages", GAUGE, "Messages in the log.", lambda topic: topic.log.end - topic.log.first),
+)
+
+ARCHIVE_FAMILIES: tuple[tuple[str, str, str, Callable[[Topic], int]], ...] = (
+    ("log_archived_bytes", GAUGE, "Bytes that only the archive has.", lambda topic: topic.log.archived_size),
+    (
+        "log_unarchived_bytes",
+        GAUGE,
+        "Bytes of complete segments that are not in the archive yet.",
+        lambda topic: topic.log.files.unarchived_size if topic.log.files is not None else 0,
+    ),
 )
 
 TOPIC_HISTOGRAMS: tuple[tuple[str, str, Callable[[Topic], Histogram]], ...] = (
@@ -159,6 +171,8 @@ def _node_metrics(broker: Broker, lag: Histogram) -> Iterator[Metric]:
         ("channels", "Channels.", sum(len(topic.channels) for topic in list(broker.topics.values()))),
     ):
         yield GaugeMetricFamily(f"nsqd_{name}", told, value=value)
+    if broker.archive is not None:
+        yield from _archive_metrics(broker.archive)
     with contextlib.suppress(OSError):
         disk = os.statvfs(broker.options.data_path or ".")
         for name, told, blocks in (
@@ -175,13 +189,29 @@ def _node_metrics(broker: Broker, lag: Histogram) -> Iterator[Metric]:
         yield HistogramMetricFamily(f"nsqd_{name}", told, bounds, sum_value=times.total_ns / 1e9)
 
 
+def _archive_metrics(archive: Archive) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    for name, says, value in (
+        ("failing", "1 while segments cannot be brought to the archive.", bool(archive.failure)),
+        ("busy_seconds", "For how long the segment that is being copied has been.", archive.busy_seconds),
+        ("fetched_bytes", "Bytes on the disk that were fetched to be read.", archive.fetched.size),
+    ):
+        yield GaugeMetricFamily(f"nsqd_archive_{name}", says, value=value)
+    for name, says, value in (
+        ("segments", "Segments that were brought to the archive.", archive.uploaded),
+        ("bytes", "Bytes that were brought to the archive.", archive.uploaded_bytes),
+    ):
+        yield CounterMetricFamily(f"nsqd_archive_{name}", says, value=value)
+
+
 # ---- topics and channels
 
 
 def family_pieces(broker: Broker) -> Iterator[str]:
     """The text of every family, a topic or a channel at most in each piece."""
     topics = [(f'topic="{topic.name}"', topic) for topic in broker.topics.values()]
-    for name, kind, told, value in TOPIC_FAMILIES:
+    for name, kind, told, value in TOPIC_FAMILIES + (ARCHIVE_FAMILIES if broker.archive is not None else ()):
         yield from _family(f"nsqd_topic_{name}", kind, told, value, topics)
     for name, told, times in TOPIC_HISTOGRAMS:
         yield from _histograms(f"nsqd_topic_{name}", told, times, topics)

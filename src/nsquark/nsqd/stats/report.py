@@ -88,6 +88,8 @@ def json_pieces(broker: Broker, wanted: Wanted) -> Iterator[str]:
         yield "]"
     else:
         yield ',"producers":null'
+    if broker.archive is not None:
+        yield f',"archive":{pack_json(broker.archive.describe())}'
     if broker.group_status is not None:
         yield f',"replica":{pack_json(broker.group_status())}'
     yield f',"nsquark_version":{pack_json(VERSION)},"kernel":{pack_json(KERNEL)}}}'
@@ -112,6 +114,10 @@ def _topic_json(topic: Topic, wanted: Wanted, reports: PipelineReports) -> Itera
         "retention_bytes": retention_bytes(topic),
         "retention_time": retention_time(topic),
     }
+    files = topic.log.files
+    if files is not None and files.store is not None:
+        rest["log_archived_bytes"] = files.archived_size
+        rest["log_unarchived_bytes"] = files.unarchived_size
     yield "]," + pack_json(rest)[1:]
 
 

@@ -2,6 +2,9 @@
 
 They are not the thread of `syncer`, so that reading old messages does not hold up an fsync. Each piece of
 work holds descriptors of its own: the event loop may close and delete files meanwhile.
+
+What must come from the archive has threads of its own. An archive may take for ever, so nothing waits for
+them: neither the threads that read files, nor the end of the process.
 """
 
 from __future__ import annotations
@@ -11,10 +14,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from nsquark.errors import LogDamaged
+from nsquark.errors import ArchiveAway, LogDamaged
 from nsquark.log import Segment
 
+from .daemon_threads import DaemonThreads
+
 THREADS = 4
+FETCHING_THREADS = 4
+FETCH_TIMEOUT = 8.0  # seconds that a request waits for a segment from the archive; the fetch goes on
+MOST_WAITING = 64  # requests that wait at a time
 _T = TypeVar("_T")
 
 
@@ -22,6 +30,8 @@ class DiskReads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(THREADS, "read")
+        self._fetching = DaemonThreads(FETCHING_THREADS, "fetch")
+        self._waiting = 0
         self._indexing: dict[Segment, dict[object, Callable[[Exception | None], None]]] = {}
 
     async def run(self, work: Callable[[], _T]) -> _T:
@@ -45,8 +55,30 @@ class DiskReads:
         begun = segment in self._indexing
         self._indexing.setdefault(segment, {})[who] = then
         if not begun:
-            future = self._loop.run_in_executor(self._pool, segment.verify)
+            pool = self._pool if segment.store is None else self._fetching
+            future = self._loop.run_in_executor(pool, segment.verify)
             future.add_done_callback(lambda future: self._indexed(segment, future))
+
+    async def fetch(self, segment: Segment) -> None:
+        """Return when a segment can be read. Raises ArchiveAway, LogDamaged or OSError."""
+        if self._waiting >= MOST_WAITING:
+            raise ArchiveAway("too many requests wait for the archive")
+        indexed: asyncio.Future[Exception | None] = self._loop.create_future()
+
+        def then(error: Exception | None) -> None:
+            if not indexed.done():
+                indexed.set_result(error)
+
+        self._waiting += 1
+        try:
+            self.index(segment, indexed, then)
+            error = await asyncio.wait_for(indexed, FETCH_TIMEOUT)
+        except TimeoutError:
+            raise ArchiveAway(f"nothing has come for {FETCH_TIMEOUT:g} s") from None
+        finally:
+            self._waiting -= 1
+        if error is not None:
+            raise error
 
     def _indexed(self, segment: Segment, future: asyncio.Future[None]) -> None:
         error = OSError("cancelled") if future.cancelled() else future.exception()
@@ -56,5 +88,6 @@ class DiskReads:
             then(error)
 
     def close(self) -> None:
-        """Wait for what is under way, and for nothing else."""
+        """Wait for what is under way on the disk, and for nothing else."""
+        self._fetching.shutdown(wait=False)
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -70,6 +70,8 @@ def parse_files(told: Any) -> tuple[int, int, list[FilePart]]:
 class LocalFiles:
     """The bytes of several files, one after the other. The caller closes it."""
 
+    exact = True
+
     def __init__(self, url: str, parts: list[FilePart]) -> None:
         self._url = url
         self._parts = parts

@@ -10,6 +10,7 @@ from nsquark.names import is_ephemeral, is_valid_name
 from ..columns import parse_columns
 from ..http import Access
 from ..options import BATCH_NAMES, STREAM_NAMES, Addresses, OptionReader, parse_addresses
+from .archived_object import NEVER, has_secret
 from .bounds import EARLIEST, LATEST, Bound, parse_bound
 from .subscription import Subscription, parse_subscription
 
@@ -24,6 +25,7 @@ class FetchOptions:
     retries: int
     retry_interval: float
     fail_on_data_loss: bool
+    archive_url: str = ""  # in place of the URL that nsqd tells; "none": nsqd sends what is in its archive
     through: str = ""  # the channel of a streaming query, by which the nsqd knows what may be read
 
 
@@ -52,10 +54,23 @@ def _parse_read_options(options: OptionReader, default_start: str) -> ReadOption
             retries=options.integer("fetchOffset.numRetries", 3),
             retry_interval=options.milliseconds("fetchOffset.retryIntervalMs", 200),
             fail_on_data_loss=options.boolean("failOnDataLoss", True),
+            archive_url=_parse_archive_url(options),
         ),
         min_partitions=options.integer("minPartitions", 1, 1),
         max_records=options.optional_integer("maxRecordsPerPartition", 1),
     )
+
+
+def _parse_archive_url(options: OptionReader) -> str:
+    url = options.text("archive.url")
+    if url and url != NEVER:
+        if "://" not in url:
+            raise options.error("archive.url", f"{url!r} is neither a URL nor {NEVER!r}")
+        if has_secret(url):
+            raise options.error(
+                "archive.url", "it holds credentials: give them to the executors' environment"
+            )
+    return url
 
 
 @dataclass(frozen=True)

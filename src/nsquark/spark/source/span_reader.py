@@ -5,6 +5,7 @@ response is handed over, so that nsqd and the network work while Spark does. Aft
 on at the position it has reached. A position stands for the same message for ever, so no message comes twice.
 
 Where the task runs on nsqd's machine, a response may name files in place of their bytes (`local_files.py`).
+What is only in nsqd's archive the task may read there (`archived_object.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pyspark.sql.types import StructType
 
 from nsquark import kernel
 from nsquark.http.client.protocol import NotJson, parse_json
+from nsquark.kernel.pure import HEADER
 from nsquark.wire import log_answer
 
 from ..errors import BadResponse, DataLost, RequestRefused, Unreachable
 from ..http import Exchange, Request
+from . import archived_object
+from .archived_object import ArchivedObject, ArchiveReadFailed, asking_for_objects, parse_object
 from .decode import Decoder
 from .local_files import CONTENT_TYPE, LocalFiles, LocalReadFailed, asking_for_files, parse_files
 from .logs import reading_through
@@ -59,6 +63,8 @@ def read_span(partition: LogPartition, schema: StructType, options: FetchOptions
 class _SentBytes:
     """The body of a response, behind its head."""
 
+    exact = True  # it has the messages that are wanted, and no batch more
+
     def __init__(self, exchange: Exchange, response: HTTPResponse, length: int) -> None:
         self._exchange = exchange
         self._response = response
@@ -86,6 +92,7 @@ class _SpanReader:
         self._position = partition.span.start  # the next message to hand to Spark
         self._buffer = bytearray()
         self._local = asking_for_files(partition.url)
+        self._archive = asking_for_objects(options.archive_url)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         failures = 0
@@ -103,6 +110,9 @@ class _SpanReader:
             except LocalReadFailed as error:
                 logger.info("%s; the rest of the span comes from %s", error, self._url)
                 self._local = {}
+            except ArchiveReadFailed as error:
+                logger.warning("%s; the rest of the span comes from %s", error, self._url)
+                self._archive = {}
             except RequestRefused as error:
                 self._skip_lost(error)
 
@@ -113,13 +123,24 @@ class _SpanReader:
             while self._position < self._span.end:
                 response = exchange.response()
                 if response.status != 200:
-                    raise exchange.refusal(self._request(self._position), response)
+                    refusal = exchange.refusal(self._request(self._position), response)
+                    if refusal.message == "ARCHIVE_UNAVAILABLE":  # it may be soon, as an nsqd that is away
+                        raise Unreachable(f"{refusal}: {refusal.details.get('reason', '')}")
+                    raise refusal
                 yield from self._read_response(exchange, response)
 
     def _read_response(self, exchange: Exchange, response: HTTPResponse) -> Iterator[pa.RecordBatch]:
         """The rows of one response. Sends the next request as soon as all bytes of this one are here."""
-        body: _SentBytes | LocalFiles
-        if response.headers.get("Content-Type") == CONTENT_TYPE:
+        body: _SentBytes | LocalFiles | ArchivedObject
+        if response.headers.get("Content-Type") == archived_object.CONTENT_TYPE:
+            try:
+                count, position, part = parse_object(
+                    parse_json(self._url, exchange.read(response)), self._options.archive_url
+                )
+            except (ValueError, NotJson) as error:
+                raise self._bad_response(error) from None
+            body = ArchivedObject(part)
+        elif response.headers.get("Content-Type") == CONTENT_TYPE:
             try:
                 count, position, files = parse_files(parse_json(self._url, exchange.read(response)))
             except (ValueError, NotJson) as error:
@@ -135,13 +156,16 @@ class _SpanReader:
             body = _SentBytes(exchange, response, length)
         if position != self._position or not 0 < count <= self._span.end - position:
             raise self._bad_response()
+        stop = position + count
         try:
-            yield from self._read_batches(exchange, body, self._position + count)
+            yield from self._read_batches(exchange, body, stop)
         finally:
             body.close()
+        if not body.exact and stop < self._span.end:
+            exchange.send(self._request(stop))
 
     def _read_batches(
-        self, exchange: Exchange, body: _SentBytes | LocalFiles, stop: int
+        self, exchange: Exchange, body: _SentBytes | LocalFiles | ArchivedObject, stop: int
     ) -> Iterator[pa.RecordBatch]:
         """The rows before the position `stop`, which all bytes of `body` hold."""
         filled = 0
@@ -150,39 +174,48 @@ class _SpanReader:
             more = min(body.unread, len(self._buffer) - filled)
             body.read_into(memoryview(self._buffer)[filled : filled + more])
             filled += more
-            if more and not body.unread:
+            if more and not body.unread and body.exact:
                 body.close()
                 if stop < self._span.end:
                     exchange.send(self._request(stop))
             # nsqd sends files without looking at them, so this is where the CRC of each batch is checked.
             whole, needed, _, last = kernel.scan_batches(self._buffer, 0, filled, True, filled)
             if not needed:
-                raise self._bad_response("a batch is damaged")
+                raise self._wrong(body, "a batch is damaged")
             if last is None:  # the buffer does not hold one whole batch
                 if not filled < needed <= min(filled + body.unread, _MAX_BATCH):
-                    raise self._bad_response()
+                    raise self._wrong(body)
                 # Not at once: a length that is damaged may be anything, and so may what the head says.
                 self._grow_buffer(min(needed, 2 * len(self._buffer)))
                 continue
-            if last[3] >= stop:
-                raise self._bad_response("there is more of it")
+            if last[3] >= stop and body.exact:
+                raise self._wrong(body, "there is more of it")
             rows = min(last[3] + last[2], stop) - self._position
-            try:
-                batch = self._decoder.decode(memoryview(self._buffer)[:whole], self._position, rows)
-            except ValueError as error:
-                raise self._bad_response(error) from None
-            self._position += rows
-            yield batch
+            if rows > 0 or body.exact:
+                begin = 0 if body.exact else _first_batch(self._buffer, whole, self._position)
+                try:
+                    data = memoryview(self._buffer)[begin:whole]
+                    batch = self._decoder.decode(data, self._position, rows)
+                except ValueError as error:
+                    raise self._wrong(body, error) from None
+                self._position += rows
+                yield batch
             filled -= whole
             self._buffer[:filled] = self._buffer[whole : whole + filled]
-        if body.unread or filled:
-            raise self._bad_response("there is more of it")
+        if (body.unread or filled) and body.exact:
+            raise self._wrong(body, "there is more of it")
 
     def _grow_buffer(self, size: int) -> None:
         # A new buffer: the error of an answer that broke off may still hold a view of the old one, which
         # therefore cannot be resized.
         if size > len(self._buffer):
             self._buffer = self._buffer + bytes(size - len(self._buffer))
+
+    def _wrong(self, body: _SentBytes | LocalFiles | ArchivedObject, problem: object = "") -> Exception:
+        """The error for bytes that are not what nsqd has said."""
+        if isinstance(body, ArchivedObject):
+            return body.failed(str(problem) or "it is cut short")
+        return self._bad_response(problem)
 
     def _bad_response(self, problem: object = "") -> BadResponse:
         return BadResponse(
@@ -199,6 +232,7 @@ class _SpanReader:
             "epoch": span.epoch,
             "index": 0,
             **self._local,
+            **self._archive,
             **reading_through(self._options.through),
         }
         return Request("/log/read", query)
@@ -220,6 +254,17 @@ class _SpanReader:
             self._position = min(first, self._span.end)
         else:
             self._position = self._span.end
+
+
+def _first_batch(data: bytearray, whole: int, position: int) -> int:
+    """The offset of the batch that holds `position`, in whole batches that were checked."""
+    at = 0
+    while at < whole:
+        _, _, length, count, first, _, _, _ = HEADER.unpack_from(data, at)
+        if position < first + count:
+            break
+        at += length
+    return at
 
 
 def data_lost(span: Span, bounds: dict[str, object]) -> DataLost:

@@ -1,0 +1,132 @@
+"""What the archive has of a topic: a small file beside the segments for each piece of the log that is there.
+
+    00000000000000451200.archived           what was archived of the positions from 451200 on
+    00000000000000451200.t000003.archived   the same, of a segment of term 3
+
+Such a file is written when the archive holds the piece for sure, and the segment is deleted after that. So a
+start knows what the archive has without asking it. The file is one line of JSON with a CRC of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from nsquark import kernel
+from nsquark.errors import UnknownVersion
+
+from .file_names import parse_stem, with_term
+
+if TYPE_CHECKING:
+    from .segment import Segment
+
+SUFFIX = ".archived"
+TEMPORARY = ".archived.tmp"
+VERSION = 1
+MOST_MARKS = 32
+_LARGEST = 64 << 10  # bytes of such a file
+_MOST = 1 << 63
+
+
+class Archived(NamedTuple):
+    """A run of whole batches that the archive holds as one object.
+
+    It is the bytes [start, stop) of a segment's file, and has the positions [base, end).
+    """
+
+    key: str  # of the object, relative to the archive
+    file: str  # the name of the segment's file
+    base: int
+    end: int
+    start: int
+    stop: int
+    crc: int  # CRC-32 of the object
+    time: int  # of the first message, ns since the epoch
+    modified: float  # when the segment was written last
+    marks: tuple[tuple[int, int], ...]  # (position, offset in the file) of some batches, the first among them
+
+    @property
+    def size(self) -> int:
+        """The bytes of the object."""
+        return self.stop - self.start
+
+
+class Store(Protocol):
+    """Gives segments back that are only in the archive."""
+
+    def path_of(self, archived: Archived) -> Path:
+        """Where the bytes lie while they are fetched, at the offsets that they had in the segment."""
+
+    def fetch(self, segment: Segment) -> None:
+        """Have the file at that path, whole and checked. For a thread. Raises ArchiveAway."""
+
+    def forget(self, segment: Segment) -> None:
+        """Delete the file at that path: it does not read as it was written."""
+
+
+def archived_name(base: int, term: int) -> str:
+    return with_term(f"{base:020d}", term) + SUFFIX
+
+
+def pack_archived(archived: Archived) -> bytes:
+    told = {"version": VERSION, **archived._asdict()}
+    return (json.dumps({**told, "check": _check(told)}) + "\n").encode()
+
+
+def parse_archived(path: str, data: bytes) -> Archived:
+    """Raises UnknownVersion, and ValueError for what is no such file."""
+    told = json.loads(data)
+    if not isinstance(told, dict):
+        raise ValueError("it is no object")
+    version, check = told.pop("version", None), told.pop("check", None)
+    if type(version) is int and version > VERSION:
+        raise UnknownVersion(path, f"has version {version}, not {VERSION}")
+    if version != VERSION or check != _check({"version": version, **told}):
+        raise ValueError("its CRC is wrong")
+    marks = tuple((int(position), int(offset)) for position, offset in told.pop("marks"))
+    try:
+        found = Archived(**told, marks=marks)
+    except TypeError:
+        raise ValueError("a part of it is missing") from None
+    in_order = 0 <= found.base < found.end < _MOST and 0 <= found.start < found.stop < _MOST
+    if not in_order or not is_key(found.key) or not marks or marks[0] != (found.base, found.start):
+        raise ValueError("it contradicts itself")
+    return found
+
+
+def is_key(key: str) -> bool:
+    """Whether this names an object below the archive, and nothing outside of it."""
+    return "\0" not in key and all(part not in ("", ".", "..") for part in key.split("/"))
+
+
+def _check(told: dict[str, object]) -> str:
+    text = json.dumps(told, sort_keys=True).encode()
+    return f"{kernel.crc32c(text, 0, len(text)):08x}"
+
+
+def read_archived(directory: Path) -> tuple[list[Archived], list[tuple[Path, str]]]:
+    """What was archived of a topic, in the order of the log; and the files that do not read, each with why.
+
+    Raises UnknownVersion and OSError.
+    """
+    found: list[Archived] = []
+    unread: list[tuple[Path, str]] = []
+    for name in sorted(os.listdir(directory)):
+        if not name.endswith(SUFFIX) or parse_stem(name.removesuffix(SUFFIX)) is None:
+            continue
+        path = directory / name
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST)
+        try:
+            found.append(parse_archived(str(path), data))
+        except (ValueError, KeyError, RecursionError) as error:
+            unread.append((path, str(error)))
+    return sorted(found, key=lambda each: each.base), unread
+
+
+def few_marks(marks: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """At most `MOST_MARKS` of these, evenly, the first among them."""
+    step = -(-len(marks) // MOST_MARKS)
+    return tuple(marks[::step])

@@ -1,0 +1,1 @@
+"""Closed segments in an object store or another file system, and back from there."""

@@ -1,0 +1,275 @@
+"""Segments go to an archive and come back: the same messages with the same ids."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+from tests.daemon import Client, Nsqd, until
+from tests.nsqd.archive.archived import ArchivingNsqd, bodies, consumed
+
+COUNT = 200  # messages: three segments, and a part of another
+
+
+async def archived(nsqd: ArchivingNsqd, count: int = COUNT) -> None:
+    """Have a log whose beginning is only in the archive, with a channel that has finished everything."""
+    await nsqd.post("/topic/create?topic=t")
+    await nsqd.post("/channel/create?topic=t&channel=c")
+    await nsqd.publish(count)
+    await nsqd.post("/channel/empty?topic=t&channel=c")
+    await nsqd.emptied()
+
+
+async def ok(nsqd: ArchivingNsqd) -> bool:
+    return await nsqd.http("GET", "/ping") == (200, b"OK")
+
+
+async def test_readers_get_from_the_archive_what_the_disk_has_no_longer(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.publish(COUNT)
+        before = [await nsqd.read(each, each + 1) for each in range(0, COUNT, 20)]
+        await nsqd.post("/channel/create?topic=t&channel=c")
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        await nsqd.emptied()
+        told = await nsqd.range()
+        assert (told["first"], told["next"]) == (0, COUNT)
+        assert told["local_first"] > COUNT // 2
+        assert len(nsqd.objects()) == len(nsqd.records()) >= 3
+        assert [await nsqd.read(each, each + 1) for each in range(0, COUNT, 20)] == before
+        assert await nsqd.read_all(0, COUNT) == bodies(COUNT)
+        _, peeked = await nsqd.http("GET", "/topic/peek?topic=t&from=0&limit=1")
+        assert [each["position"] for each in json.loads(peeked)["messages"]] == [0]
+        assert nsqd.stop() == 0
+        nsqd.restart()
+        assert (await nsqd.range())["first"] == 0
+        assert [await nsqd.read(each, each + 1) for each in range(0, COUNT, 20)] == before
+        assert await ok(nsqd)
+
+
+async def test_a_channel_that_is_set_back_gets_everything_once(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=10)
+            assert await consumed(client, COUNT) == bodies(COUNT)
+            await client.caught_up()
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=7")
+        nsqd.kill()
+        nsqd.restart()
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=10)
+            assert await consumed(client, COUNT - 7) == bodies(COUNT)[7:]
+
+
+async def test_a_time_is_found_in_the_archive(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.publish(COUNT // 2)
+        between = time.time_ns() // 1_000_000 + 2
+        await until(lambda: time.time_ns() // 1_000_000 > between)
+        await nsqd.publish(COUNT // 2, first=COUNT // 2)
+        await nsqd.publish(COUNT, first=COUNT)
+        await nsqd.post("/channel/create?topic=t&channel=c")
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        await nsqd.emptied()
+        _, answer = await nsqd.http("GET", f"/log/range?topic=t&timestamp_ms={between}")
+        assert json.loads(answer)["position"] == COUNT // 2
+
+
+async def test_a_store_that_is_away_holds_up_nobody_and_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "store").write_bytes(b"a file, where a folder should be")
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.post("/channel/create?topic=t&channel=c")
+        await nsqd.publish(COUNT)
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        nsqd.wait_for_line("WARNING: ARCHIVE: ")
+
+        async def failed() -> bool:
+            return bool((await nsqd.archive())["failure"])
+
+        await until(failed)
+        assert await ok(nsqd)
+        assert len(nsqd.segments()) > 3
+        await nsqd.publish(COUNT, first=COUNT)
+        (tmp_path / "store").unlink()
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        await nsqd.emptied()
+        nsqd.wait_for_line("ARCHIVE: works again")
+        assert (await nsqd.archive())["failure"] == ""
+        assert await nsqd.read_all(0, 2 * COUNT) == bodies(2 * COUNT)
+
+
+async def test_a_topic_that_cannot_be_archived_does_not_keep_the_others(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        for topic in ("a", "b"):
+            await nsqd.post(f"/topic/create?topic={topic}")
+            await nsqd.post(f"/channel/create?topic={topic}&channel=c")
+        folder = nsqd.store / (await nsqd.range("a"))["node"]
+        folder.mkdir(parents=True)
+        (folder / "a").write_bytes(b"")
+        for topic in ("a", "b"):
+            await nsqd.publish(COUNT, topic=topic)
+            await nsqd.post(f"/channel/empty?topic={topic}&channel=c")
+        await nsqd.emptied("b")
+        nsqd.wait_for_line("WARNING: ARCHIVE: ")
+        assert not nsqd.records("a")
+        (folder / "a").unlink()
+        await nsqd.emptied("a")
+
+
+async def test_an_archive_that_does_not_answer_keeps_neither_readers_of_the_disk_nor_the_end(
+    tmp_path: Path,
+) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        first = nsqd.objects()[0]
+        first.unlink()
+        os.mkfifo(first)  # to open it takes for ever
+        reads = [asyncio.create_task(nsqd.http("GET", "/log/read?topic=t&from=0")) for _ in range(3)]
+        here = (await nsqd.range())["local_first"]
+        assert await nsqd.read_all(here, COUNT) == bodies(COUNT)[here:]
+        await nsqd.publish(10, first=COUNT)
+        for status, answer in await asyncio.gather(*reads):
+            assert (status, json.loads(answer)["message"]) == (503, "ARCHIVE_UNAVAILABLE")
+        assert await ok(nsqd)
+        assert nsqd.stop(within=10.0) == 0
+
+
+async def test_a_damaged_object_is_not_delivered_and_nothing_is_given_up(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        first = nsqd.objects()[0]
+        data = first.read_bytes()
+        damaged = bytearray(data)
+        damaged[len(data) // 2] ^= 1
+        first.write_bytes(damaged)
+        status, answer = await nsqd.http("GET", "/log/read?topic=t&from=0")
+        assert status == 503
+        assert first.name in json.loads(answer)["reason"]
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=10)
+            nsqd.wait_for_line("channel t:c cannot read")
+            assert await ok(nsqd)
+            first.write_bytes(data)
+            assert await consumed(client, COUNT) == bodies(COUNT)
+
+
+async def test_a_segment_that_is_damaged_on_the_disk_is_read_from_the_archive(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path, "--retention-time=1h").start() as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.publish(COUNT)
+        await until(lambda: len(nsqd.records()) == len(nsqd.segments()) - 1 > 2)
+        nsqd.kill()
+        first = nsqd.segments()[0]
+        data = bytearray(first.read_bytes())
+        data[len(data) // 2] ^= 1
+        first.write_bytes(data)
+        nsqd.restart()
+        assert await nsqd.read_all(0, COUNT) == bodies(COUNT)
+        nsqd.wait_for_line("the archive has all of it")
+        assert not first.exists()
+        assert await ok(nsqd)
+
+
+async def test_a_topic_that_is_created_again_does_not_have_the_old_messages(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        before = nsqd.objects()
+        await nsqd.post("/topic/delete?topic=t")
+        await archived(nsqd)
+        told = await nsqd.range()
+        assert told["first"] == COUNT
+        assert set(before) < set(nsqd.objects())
+        assert await nsqd.read_all(COUNT, 2 * COUNT) == bodies(COUNT)
+        nsqd.kill()
+        nsqd.restart()
+        assert (await nsqd.range())["first"] == COUNT
+
+
+async def test_without_the_flag_the_archive_is_not_read_and_with_it_again_it_is(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        here = (await nsqd.range())["local_first"]
+        assert nsqd.stop() == 0
+        nsqd.restart("--archive-url=")
+        nsqd.wait_for_line("without --archive-url, logs lack what the archive has of 1 topics, such as t")
+        assert (await nsqd.range())["first"] == here
+        assert nsqd.stop() == 0
+        nsqd.restart()
+        assert (await nsqd.range())["first"] == 0
+
+
+async def test_nothing_is_lost_or_doubled_by_kills_while_segments_go(tmp_path: Path) -> None:
+    draw = random.Random(7)
+    published = 0
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.post("/channel/create?topic=t&channel=c")
+        for _ in range(8):
+            async with await nsqd.connect() as client:
+                await publish_over_tcp(client, published, 250)
+            published += 250
+            await nsqd.post("/channel/empty?topic=t&channel=c")
+            wanted = draw.randrange(len(nsqd.records()) + 1, len(nsqd.records()) + 4)
+            gone = draw.random() < 0.5
+            await until(lambda wanted=wanted, gone=gone: reached(nsqd, wanted, gone))
+            nsqd.kill()
+            nsqd.restart()
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        await nsqd.emptied()
+        told = await nsqd.range()
+        assert (told["first"], told["next"]) == (0, published)
+        assert await nsqd.read_all(0, published) == bodies(published)
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=100)
+            assert await consumed(client, published) == bodies(published)
+        assert await ok(nsqd)
+
+
+def reached(nsqd: ArchivingNsqd, records: int, gone: bool) -> bool:
+    """Whether so many segments are archived, or the first of them is gone, too; it may be the last moment."""
+    there = len(nsqd.records()) >= records
+    return there and (not gone or len(nsqd.segments()) < 3)
+
+
+async def publish_over_tcp(client: Client, first: int, count: int) -> None:
+    for start in range(first, first + count, 50):
+        await client.mpub("t", bodies(50, start))
+
+
+async def test_a_follower_archives_nothing_and_reads_the_archive_once_it_is_promoted(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as primary:
+        node = ("--replica-of=http://" + primary.http_address, f"--archive-url=file://{tmp_path}/other")
+        follower = ArchivingNsqd(tmp_path / "follower")
+        follower.services = ("HTTP",)  # it has no other port until it is promoted
+        with follower.start(*node):
+            await archived(primary)
+            await until(
+                lambda: len(follower.records()) == len(primary.records()) and len(follower.segments()) == 1
+            )
+            await primary.publish(10, first=COUNT)
+            await until(lambda: same(primary.segments()[-1], follower.segments()[-1]))
+            primary.kill()
+            follower.kill()
+        assert not (tmp_path / "other").exists()
+        follower.services = Nsqd.services
+        follower.restart(f"--archive-url=file://{primary.store}")
+        with follower:
+            assert await follower.read_all(0, COUNT + 10) == bodies(COUNT + 10)
+            await follower.publish(COUNT, first=COUNT + 10)
+            await follower.post("/channel/empty?topic=t&channel=c")
+            await follower.emptied()
+            assert await follower.read_all(0, 2 * COUNT + 10) == bodies(2 * COUNT + 10)
+
+
+def same(one: Path, other: Path) -> bool:
+    return one.name == other.name and one.stat().st_size == other.stat().st_size

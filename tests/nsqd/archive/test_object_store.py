@@ -1,0 +1,100 @@
+"""The archive as a place for objects."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsquark.cli.flags import StartError
+from nsquark.errors import ArchiveAway
+from nsquark.nsqd.archive.object_store import ObjectStore
+from nsquark.nsqd.options import parse
+from nsquark.nsqd.options_check import validate
+
+DATA = os.urandom(3 << 20)
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "file").write_bytes(b"before" + DATA + b"behind")
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+def put(store: ObjectStore, fd: int, key: str = "a/b/c") -> None:
+    store.put(key, fd, 6, 6 + len(DATA), zlib.crc32(DATA))
+
+
+def test_an_object_has_the_bytes_of_its_part_of_a_file(tmp_path: Path, fd: int) -> None:
+    store = ObjectStore(f"file://{tmp_path}/store")
+    put(store, fd)
+    assert (tmp_path / "store/a/b/c").read_bytes() == DATA
+    out = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    store.get("a/b/c", len(DATA), zlib.crc32(DATA), out)
+    os.close(out)
+    assert (tmp_path / "out").read_bytes() == DATA
+
+
+def test_a_whole_object_stays_and_another_is_replaced(tmp_path: Path, fd: int) -> None:
+    store = ObjectStore(f"file://{tmp_path}/store")
+    put(store, fd)
+    there = tmp_path / "store/a/b/c"
+    first = there.stat()
+    put(store, fd)
+    assert there.stat().st_mtime_ns == first.st_mtime_ns
+    for wrong in (DATA[:-1], b"", b"\0" * len(DATA)):
+        there.write_bytes(wrong)
+        put(store, fd)
+        assert there.read_bytes() == DATA
+
+
+def test_a_store_that_refuses_is_away(tmp_path: Path, fd: int) -> None:
+    (tmp_path / "store").write_bytes(b"")
+    with pytest.raises(ArchiveAway):
+        put(ObjectStore(f"file://{tmp_path}/store"), fd)
+
+
+def test_a_disk_that_swallows_bytes_is_found_out(tmp_path: Path, fd: int) -> None:
+    (tmp_path / "store/a/b").mkdir(parents=True)
+    (tmp_path / "store/a/b/c").symlink_to("/dev/null")
+    with pytest.raises(ArchiveAway):
+        put(ObjectStore(f"file://{tmp_path}/store"), fd)
+
+
+def test_a_full_disk_is_away(tmp_path: Path, fd: int) -> None:
+    (tmp_path / "store/a/b").mkdir(parents=True)
+    (tmp_path / "store/a/b/c").symlink_to("/dev/full")
+    with pytest.raises(ArchiveAway, match="No space left"):
+        put(ObjectStore(f"file://{tmp_path}/store"), fd)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("/srv/archive", "must begin with one of file://, s3://"),
+        ("http://host/x", "must begin with"),
+        ("file:///", "names no folder"),
+        ("s3://id:verysecret@bucket/x", "must not hold credentials"),
+        ("s3://bucket/x?secret_key=verysecret", "must not hold credentials"),
+        ("abfs://:verysecret@account/x", "must not hold credentials"),
+        ("s3://[verysecret", "is no URL"),
+    ],
+)
+def test_what_is_no_archive_is_refused_at_the_start(url: str, why: str) -> None:
+    with pytest.raises(StartError, match=why) as refused:
+        validate(parse([f"--archive-url={url}"]))
+    assert "verysecret" not in str(refused.value)
+
+
+def test_buckets_are_taken_without_asking_them() -> None:
+    for url in (
+        "s3://bucket/x?region=eu-west-1&endpoint_override=minio:9000",
+        "gs://bucket",
+        "hdfs://me@host/x",
+    ):
+        validate(parse([f"--archive-url={url}"]))
