@@ -2,10 +2,10 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsquark.kernel.fast cimport BatchWriter as FastBatchWriter
-from nsquark.kernel.fast cimport unfinished_command
+from nsquark.kernel.fast cimport command_line, unfinished_command
 from nsquark.nsqd.core.answers cimport AnswerQueue as FastAnswerQueue
 
-cdef Py_ssize_t MOST_KEPT, LOOK_EVERY
+cdef Py_ssize_t MOST_KEPT, LOOK_EVERY, LONGEST_LINE
 
 
 @cython.final
@@ -29,12 +29,20 @@ cdef class PublishStream:
     cdef FastAnswerQueue _answers
     cdef int64_t _max_msg_size, _max_body_size
     cdef PendingPublishes _pending
-    cdef bytes _line
+    cdef dict _counts, _topics
+    cdef str _name
+    cdef bytes _line, _command
     cdef object _error
     cdef bint _mpubs
-    cdef public int64_t taken, heard
+    cdef int64_t _taken
+    cdef public int64_t heard
     cdef readonly bytes kept
 
-    @cython.locals(pending=PendingPublishes, writer=FastBatchWriter, count=Py_ssize_t, commands=Py_ssize_t,
-                   size=int64_t, stop=Py_ssize_t)
+    cpdef count_taken(self)
+
+    @cython.locals(topics=dict, line=bytes, name=str, pending=PendingPublishes)
+    cdef PendingPublishes _turn_to_next(self, data, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(pending=PendingPublishes, following=PendingPublishes, writer=FastBatchWriter, count=Py_ssize_t,
+                   commands=Py_ssize_t, size=int64_t, stop=Py_ssize_t)
     cpdef Py_ssize_t take(self, data, Py_ssize_t start, Py_ssize_t end, int64_t now, int64_t monotonic) except -1
