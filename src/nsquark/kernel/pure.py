@@ -218,7 +218,7 @@ def unfinished_command(
 
 
 def command_line(data: Buffer, start: int, end: int, command: bytes, longest: int) -> bytes:
-    """The line at `start`, with its line feed, if it begins with `command` and has `longest` bytes at most."""
+    """The line at `start`, with its line feed, if it begins with `command` and is at most `longest` long."""
     if start < 0:
         raise ValueError(f"negative offset {start}")
     beginning = bytes(memoryview(data)[start : max(start, min(end, start + max(longest, len(command))))])

@@ -84,7 +84,7 @@ class PublishedTo(Protocol):
 
 
 class PublishStream:
-    """A connection that goes on publishing with one kind of command: to one topic, or to one after another."""
+    """A connection that goes on publishing with one kind of command, to one topic or to one after another."""
 
     __slots__ = (
         "_answers", "_command", "_counts", "_error", "_line", "_max_body_size", "_max_msg_size", "_mpubs",
