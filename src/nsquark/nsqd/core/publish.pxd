@@ -5,7 +5,7 @@ from nsquark.kernel.fast cimport BatchWriter as FastBatchWriter
 from nsquark.kernel.fast cimport command_line, unfinished_command
 from nsquark.nsqd.core.answers cimport AnswerQueue as FastAnswerQueue
 
-cdef Py_ssize_t MOST_KEPT, LOOK_EVERY, LONGEST_LINE
+cdef Py_ssize_t MOST_KEPT, LOOK_EVERY, LONGEST_LINE, MOST_TURNS
 
 
 @cython.final
@@ -44,5 +44,5 @@ cdef class PublishStream:
     cdef PendingPublishes _turn_to_next(self, data, Py_ssize_t start, Py_ssize_t end)
 
     @cython.locals(pending=PendingPublishes, following=PendingPublishes, writer=FastBatchWriter, count=Py_ssize_t,
-                   commands=Py_ssize_t, size=int64_t, stop=Py_ssize_t)
+                   commands=Py_ssize_t, size=int64_t, stop=Py_ssize_t, turn=Py_ssize_t)
     cpdef Py_ssize_t take(self, data, Py_ssize_t start, Py_ssize_t end, int64_t now, int64_t monotonic) except -1

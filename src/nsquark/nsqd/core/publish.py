@@ -183,7 +183,7 @@ class PublishStream:
         if not 0 <= start <= end:
             raise ValueError(f"[{start}, {end}) is not in the buffer")
         stop = start
-        for _ in range(MOST_TURNS):
+        for turn in range(MOST_TURNS):  # noqa: B007  # a C integer, as the .pxd names it
             writer = pending.writer
             count, commands, size = writer.count, writer.commands, writer.body_bytes
             if self._mpubs:
