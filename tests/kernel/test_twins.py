@@ -803,6 +803,26 @@ def test_a_large_pub_that_is_not_whole_or_is_a_batch_is_refused(twin: ModuleType
 
 
 @each_twin
+def test_the_line_of_a_command_is_found_if_it_is_whole_and_short_enough(twin: ModuleType) -> None:
+    data = b"..PUB one\nPUB two"
+    assert twin.command_line(data, 2, 99, b"PUB ", 8) == b"PUB one\n"
+    assert twin.command_line(bytearray(data), 2, 10, b"PUB ", 99) == b"PUB one\n"
+    for start, end, command, longest in (
+        (2, 9, b"PUB ", 99),
+        (2, 99, b"PUB ", 7),
+        (2, 99, b"PUB ", 0),
+        (2, 99, b"MPUB ", 99),
+        (10, 99, b"PUB ", 99),
+        (len(data), 99, b"PUB ", 99),
+        (99, 9, b"", 99),
+        (4, 2, b"PUB ", 99),
+    ):
+        assert twin.command_line(data, start, end, command, longest) == b""
+    with pytest.raises(ValueError, match="negative"):
+        twin.command_line(data, -1, 99, b"PUB ", 99)
+
+
+@each_twin
 def test_as_much_is_written_as_the_descriptor_takes(twin: ModuleType) -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -843,6 +863,7 @@ def test_the_twins_add_the_same_commands(draw: Draw) -> None:
             twin.unfinished_command(data, stop, end, line, *sizes)
             for stop, line in zip(stops, (b"PUB t\n", b"MPUB t\n"), strict=True)
         ]
+        begun += [twin.command_line(draw.kind(data), stop, end, b"PUB ", sizes[0]) for stop in stops]
         numbers = writer.count, writer.commands, writer.body_bytes, writer.ids_left, writer.next_id
         results.append((stops, begun, numbers, writer.take()))
     assert results[0] == results[1]

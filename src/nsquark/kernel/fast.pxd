@@ -15,6 +15,7 @@ cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining
 cpdef (uint64_t, int64_t) next_fins(data, Py_ssize_t start, Py_ssize_t end) except *
 cpdef bytes unfinished_command(data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t max_msg_size,
                                int64_t max_body_size)
+cpdef bytes command_line(data, Py_ssize_t start, Py_ssize_t end, bytes command, Py_ssize_t longest)
 cpdef Py_ssize_t write_some(int fd, data, Py_ssize_t end=*) except -1
 
 

@@ -306,6 +306,23 @@ cpdef bytes unfinished_command(data, Py_ssize_t start, Py_ssize_t end, bytes lin
     return b""
 
 
+cpdef bytes command_line(data, Py_ssize_t start, Py_ssize_t end, bytes command, Py_ssize_t longest):
+    cdef View view
+    cdef const uint8_t *p
+    cdef const uint8_t *feed = NULL
+    cdef Py_ssize_t length = len(command), size
+    hold(&view, data, start, end)
+    try:
+        p, size = view.p + start, view.end - start
+        if longest > 0 and size >= length and not memcmp(p, PyBytes_AS_STRING(command), <size_t> length):
+            feed = <const uint8_t *> memchr(p, 10, <size_t> min(size, longest))
+        if feed == NULL:
+            return b""
+        return PyBytes_FromStringAndSize(<const char *> p, feed + 1 - p)
+    finally:
+        PyBuffer_Release(&view.buffer)
+
+
 cdef bint begins(const uint8_t *p, Py_ssize_t size, const char *first, Py_ssize_t length, int64_t max_msg_size,
                  int64_t max_body_size) noexcept:
     cdef Py_ssize_t at = length + 8, stop

@@ -218,6 +218,15 @@ def unfinished_command(
     return beginning if _begins(beginning, line, max_msg_size, max_body_size) else b""
 
 
+def command_line(data: Buffer, start: int, end: int, command: bytes, longest: int) -> bytes:
+    """The line at `start`, with its line feed, if it begins with `command` and is at most `longest` long."""
+    if start < 0:
+        raise ValueError(f"negative offset {start}")
+    beginning = bytes(memoryview(data)[start : max(start, min(end, start + max(longest, len(command))))])
+    stop = beginning[: max(longest, 0)].find(b"\n")
+    return beginning[: stop + 1] if beginning.startswith(command) and stop >= 0 else b""
+
+
 def _begins(data: bytes, line: bytes, max_msg_size: int, max_body_size: int) -> bool:
     if not data or data[: len(line)] != line[: len(data)]:
         return False

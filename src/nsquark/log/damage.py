@@ -15,13 +15,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from nsquark import changes
 from nsquark.durable import sync_path, write_all
+
+from .file_names import names_in
 
 BAD, ACKNOWLEDGED = ".bad", ".acknowledged"
 _TEMPORARY = ".bad.tmp"
@@ -69,11 +71,11 @@ class Record:
         return f"{what}: {at}, kept in {self.path.name}"
 
 
-def records(directory: Path) -> list[Record]:
-    """All records of a directory, by name."""
+def records(directory: Path, names: Iterable[str] | None = None) -> list[Record]:
+    """All records of a directory, by name. `names` are those of its files, if they are known."""
     found = []
-    for name in sorted(os.listdir(directory)) if directory.is_dir() else []:
-        match = _NAME.fullmatch(name)
+    for name in sorted(names_in(directory) if names is None else names):
+        match = _NAME.fullmatch(name) if name.endswith((BAD, ACKNOWLEDGED)) else None
         if match is not None:
             first, end = match["first"], match["end"]
             damage = Damage(
@@ -135,10 +137,11 @@ def acknowledge(record: Record) -> Record:
     return Record(path, record.file, record.damage, True)
 
 
-def tidy(directory: Path) -> None:
-    """Delete records that a crash has left unfinished. Raises OSError."""
-    for leftover in directory.glob("*" + _TEMPORARY):
-        leftover.unlink(missing_ok=True)
+def tidy(directory: Path, names: Iterable[str]) -> None:
+    """Delete records that a crash has left unfinished, of the files with these names. Raises OSError."""
+    for name in names:
+        if name.endswith(_TEMPORARY):
+            (directory / name).unlink(missing_ok=True)
 
 
 def _pieces(fd: int, damage: Damage) -> Iterator[bytes]:

@@ -10,7 +10,9 @@ differ only in their lengths.
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 _STEM = re.compile(r"([0-9]{1,20})(?:\.t([0-9]{6,10}))?")
 
@@ -24,3 +26,11 @@ def parse_stem(stem: str) -> tuple[int, int] | None:
     """(number, term) of a stem; None if no log has written a file of that name."""
     match = _STEM.fullmatch(stem)
     return None if match is None else (int(match[1]), int(match[2] or 0))
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of all files of a directory; none if it is not there. Raises OSError."""
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

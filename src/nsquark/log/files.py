@@ -61,8 +61,9 @@ class LogFiles:
         if inspected is None:
             inspected = inspect(directory)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        doubted = take_up_doubts(directory)
-        found = take_up(directory, inspected)
+        names = os.listdir(directory)
+        doubted = take_up_doubts(directory, names)
+        found = take_up(directory, inspected, names)
         self.segments = found.segments
         if self.segments:
             self.term = max(term, self.segments[-1].term)

@@ -7,6 +7,7 @@ says which positions are lost.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from nsquark.kernel.pure import MAGIC
 from .archived import SUFFIX as ARCHIVED
 from .damage import Damage, Record, keep, records, tidy
 from .deferred import Deferred
+from .file_names import names_in
 from .ranges import Ranges
 from .recovery import Survey, check_magic
 from .segment import Segment, segments_in
@@ -35,11 +37,11 @@ def inspect(directory: Path) -> Inspected:
 
     Raises UnknownVersion and OSError.
     """
-    names = os.listdir(directory) if directory.is_dir() else []
+    names = names_in(directory)
     found = segments_in(names)
     files: list[tuple[int, int, float, int]] = []
     newest: Survey | None = None
-    known = records(directory)
+    known = records(directory, names)
     for base, term in found:
         segment = Segment(directory, base, term=term)
         stat = os.stat(segment.path)
@@ -65,13 +67,13 @@ class TakenUp:
     cut: tuple[Path, int] | None = None  # the file whose torn tail was cut off, and how many bytes that were
 
 
-def take_up(directory: Path, inspected: Inspected) -> TakenUp:
-    """Put damage aside, cut off a torn tail, and return what is left.
+def take_up(directory: Path, inspected: Inspected, names: Sequence[str]) -> TakenUp:
+    """Put damage aside, cut off a torn tail, and return what is left. `names` are those of all files.
 
     Raises OSError. Nothing is cut off or left out before it is kept aside.
     """
     files, newest, known, _ = inspected
-    tidy(directory)
+    tidy(directory, names)
     result = TakenUp()
     result.records = [each for each in known if not each.acknowledged and each.damage.first is not None]
     for (base, size, modified, term), following in zip(files, [*files[1:], None], strict=False):

@@ -157,9 +157,13 @@ class LogSync:
             self.lost.append((segment, f"{name}: the disk has lost something of {bytes_lost}"))
 
 
-def take_up_doubts(directory: Path) -> set[int]:
-    """Delete copies that a crash has left unfinished; returns the files (by position) whose fsync failed."""
-    for path in directory.glob("*" + COPY):
-        path.unlink(missing_ok=True)  # the file that was being copied is still there
-    doubted = (parse_stem(path.stem) for path in directory.glob("*" + DOUBT))
+def take_up_doubts(directory: Path, names: Sequence[str]) -> set[int]:
+    """Delete copies that a crash has left unfinished; returns the files (by position) whose fsync failed.
+
+    `names` are those of all files of the directory.
+    """
+    for name in names:
+        if name.endswith(COPY):
+            (directory / name).unlink(missing_ok=True)  # the file that was being copied is still there
+    doubted = (parse_stem(name.removesuffix(DOUBT)) for name in names if name.endswith(DOUBT))
     return {parsed[0] for parsed in doubted if parsed is not None}

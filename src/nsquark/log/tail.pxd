@@ -26,5 +26,5 @@ cdef class Tail:
     @cython.locals(chunk=TailChunk, messages=uint64_t, size=int64_t, gone=Py_ssize_t, last=Py_ssize_t)
     cpdef _shorten(self, uint64_t end)
 
-    @cython.locals(chunk=TailChunk, at=Py_ssize_t)
+    @cython.locals(chunk=TailChunk, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cpdef TailChunk find(self, uint64_t position)

@@ -77,10 +77,17 @@ class Tail:
             return None
         chunk = self.chunks[-1]
         if position < chunk.position:
-            at = bisect_right(self.chunks, position, key=_position_of) - 1
-            if at < 0:
+            low, high = 0, len(self.chunks) - 1
+            while low < high:  # a channel that lags comes here for each run: no calls
+                middle = (low + high) // 2
+                chunk = self.chunks[middle]
+                if chunk.position <= position:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == 0:
                 return None
-            chunk = self.chunks[at]
+            chunk = self.chunks[low - 1]
         return chunk if position < chunk.end else None
 
     def find_run(self, position: int) -> list[TailChunk]:

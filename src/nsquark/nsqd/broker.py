@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 TRIM_INTERVAL = 1.0
 WORTH_GIVING_BACK = 16 << 20  # bytes of memory that were let go
 MEMORY_LOOK = 10.0
+BEGIN_JOURNALS = 0.05  # seconds between two looks at the journals that are still those of an earlier process
 CLOCK_LOOK = 1.0  # how late a deferred message is at most after the clock was set forward
 
 
@@ -160,12 +161,25 @@ class Broker:
                     channel.readership.restore(idle, topic.monotonic())
         self.saving.write()
         self.staging.load()
+        self._begin_journals([each for each in self.topics.values() if each.journal.from_before])
         self._every(self.options.sync_timeout, lambda: self.chores.start("sync", self._sync))
         self._every(TRIM_INTERVAL, lambda: self.chores.start("trim", self._trim))
         self._every(SWEEP_INTERVAL, lambda: self.staging.sweep(time.time()))
         self._every(MEMORY_LOOK, lambda: self.loop.run_in_executor(None, self._reserve.look))
         if self.archive is not None:
             self.archive.start()
+
+    def _begin_journals(self, topics: list[Topic]) -> None:
+        """Begin the journals of an earlier process anew, as fast as the disk takes them.
+
+        Nothing waits for that: what those journals lack is written when it happens.
+        """
+        while topics and not self.stopping and self.syncer.has_room_for_a_journal:
+            topic = topics.pop()
+            if topic.journal.from_before and not topic.exiting:
+                topic.journaling.rewrite()
+        if topics and not self.stopping:
+            self.loop.call_later(BEGIN_JOURNALS, self._begin_journals, topics)
 
     def _finish_deletions(self, deleted: list[str]) -> None:
         """Delete the folders of topics that an earlier process was deleting at its end. Raises DataRefused.

@@ -10,6 +10,7 @@ Runs of FIN, of REQ with one timeout, and of PUB to one topic, come as one event
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsquark import kernel
@@ -181,6 +182,10 @@ class CommandParser:
         """Whether what comes next may be a command of this line; nothing may be anything."""
         have = self.end - self.start
         return self._data.startswith(line[:have], self.start, self.end)
+
+    def shows(self, look: Callable[[bytearray, int, int], bool]) -> bool:
+        """What `look` finds in what has come and is not understood yet: (data, start, end)."""
+        return look(self._data, self.start, self.end)
 
     def hand_over(self) -> tuple[bytearray, int, int]:
         """What has come and is not understood yet, for another to understand: the parser has it no longer."""

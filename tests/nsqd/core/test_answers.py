@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsquark.errors import DpubFailed, MpubFailed, PubFailed
-from nsquark.nsqd.core.answers import AnswerQueue, PublishAnswer
+from nsquark.nsqd.core.answers import AnswerQueue, PublishAnswer, settle_all
 from nsquark.wire import OK, pack_error, pack_response
 
 
@@ -168,3 +169,34 @@ def test_no_step_is_taken_behind_the_last_answer() -> None:
     first.settle("exiting")
     assert said[1:] == [b"(end)"]
     assert b"E_PUB_FAILED PUB failed exiting" in said[0]
+
+
+def test_what_is_settled_together_goes_out_together() -> None:
+    one, other = Wire(), Wire()
+    receipts = [wire.answers.expect(PubFailed) for wire in (one, other, one, one)]
+    one.answers.say(b"then")
+    last = one.answers.expect(PubFailed)
+    settle_all([receipts[2], *receipts[:2], receipts[3]])
+    assert (one.writes, other.writes) == ([OK * 3 + b"then"], [OK])
+    settle_all([last])
+    assert one.writes[-1] == OK
+
+
+def test_the_others_are_told_where_one_cannot_be() -> None:
+    class Broken:
+        def settle(self, reason: str | None) -> None:
+            raise ValueError("broken")
+
+    wires = [Wire(), Wire()]
+    receipts = [wire.answers.expect(PubFailed) for wire in [*wires, *wires]]
+
+    def refuse(data: bytes) -> None:
+        raise OSError("refused")
+
+    wires[0].answers.write_through(refuse, refuse)
+    with pytest.raises(ValueError, match="broken"):
+        settle_all([Broken(), *receipts])
+    assert wires[1].writes == [OK * 2]
+    wires[0].answers.write_through(wires[0].write, wires[0].write)
+    wires[0].answers.say(b"on")
+    assert wires[0].writes[-1] == b"on"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import struct
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,8 @@ class Rig:
         self.answers = AnswerQueue(self.write, lambda: self.calls.append("ended"))
         self.answers.transport = self  # type: ignore[assignment]
         self.answers.fd = fd
-        self.stream = PublishStream(self.answers, 20, 60)
+        self.counts: dict[str, int] = {}
+        self.stream = PublishStream(self.answers, 20, 60, self.counts)
 
     def published(self) -> None:
         self.calls.append("published")
@@ -61,7 +63,11 @@ class Rig:
         self.written.append(data)
 
     def follow(self, line: bytes) -> None:
-        self.stream.follow(self.pending, line, PubFailed)
+        self.stream.follow(self.pending, "t", line, PubFailed)
+
+    def taken(self) -> int:
+        self.stream.count_taken()
+        return self.counts.get("t", 0)
 
     def take(self, data: bytes, end: int = 9999) -> int:
         return self.stream.take(data, 0, end, 7, 8)
@@ -90,12 +96,12 @@ def test_pubs_are_taken_as_far_as_they_are_whole() -> None:
         assert rig.stream.following
         assert rig.take(data, end) == end
         whole = end >= len(one)
-        assert (rig.writer.count, rig.stream.taken, len(rig.answers.queue)) == (whole, whole, whole)
+        assert (rig.writer.count, rig.taken(), len(rig.answers.queue)) == (whole, whole, whole)
         kept = data[len(one) * whole : end]
         assert rig.stream.kept == kept
         rest = kept + data[end:]
         assert rig.take(rest) == len(rest)
-        assert (rig.stream.kept, rig.stream.taken) == (b"", 2)
+        assert (rig.stream.kept, rig.taken()) == (b"", 2)
         assert rig.bodies() == [b"one", b"three"]
 
 
@@ -109,7 +115,7 @@ def test_pubs_are_taken_up_to_something_else() -> None:
     assert (rig.writer.count, rig.writer.size, rig.writer.ids_left, rig.calls) == (0, 0, 3, [])
     assert rig.take(data + others[0]) == len(data)
     assert rig.take(data[:13]) == 13
-    assert (rig.writer.ids_left, rig.stream.taken, rig.writer.body_bytes) == (0, 3, 11)
+    assert (rig.writer.ids_left, rig.taken(), rig.writer.body_bytes) == (0, 3, 11)
     assert rig.take(data, 13) == 0, "there is no id for it"
     assert rig.take(data) == 0
     assert [answer.count for answer in rig.answers.queue] == [2, 1]
@@ -132,7 +138,7 @@ def test_mpubs_are_taken_as_far_as_they_are_whole() -> None:
         assert rig.stream.kept == kept
         rest = kept + data[end:]
         assert rig.take(rest) == len(rest)
-        assert (rig.stream.kept, rig.stream.taken) == (b"", 4)
+        assert (rig.stream.kept, rig.taken()) == (b"", 4)
         assert rig.bodies() == [b"one", b"three", b"x" * 20, b"y"]
 
 
@@ -149,7 +155,7 @@ def test_mpubs_are_taken_up_to_something_else() -> None:
     assert rig.take(mpub(*[b"x"] * 12)[:11]) == 0
     assert (rig.writer.count, rig.writer.size, rig.calls) == (0, 0, [])
     assert rig.take(one + two + bad[0]) == len(one + two)
-    assert (rig.writer.ids_left, rig.stream.taken, rig.writer.body_bytes) == (1, 3, 28)
+    assert (rig.writer.ids_left, rig.taken(), rig.writer.body_bytes) == (1, 3, 28)
     assert rig.take(one) == 0, "there are not ids enough"
     assert [answer.count for answer in rig.answers.queue] == [2]
     assert rig.bodies() == [b"one", b"three", b"x" * 20]
@@ -157,7 +163,7 @@ def test_mpubs_are_taken_up_to_something_else() -> None:
 
 def test_the_beginning_of_a_large_command_is_not_kept() -> None:
     rig = Rig()
-    rig.stream = PublishStream(rig.answers, 1 << 20, 1 << 20)
+    rig.stream = PublishStream(rig.answers, 1 << 20, 1 << 20, rig.counts)
     rig.follow(b"PUB t\n")
     large = pub(b"x" * (1 << 17))
     assert rig.stream.take(large, 0, 64 << 10, 7, 8) == 64 << 10
@@ -299,8 +305,8 @@ LARGE = 200 << 10
 
 def kept_large(rig: Rig, size: int = LARGE) -> None:
     """The stream keeps a large PUB, all of which has come."""
-    rig.stream = PublishStream(rig.answers, 1 << 20, 1 << 20)
-    rig.stream.follow(rig.pending, LINE, PubFailed)
+    rig.stream = PublishStream(rig.answers, 1 << 20, 1 << 20, rig.counts)
+    rig.stream.follow(rig.pending, "t", LINE, PubFailed)
     command = pub(bytes(size))
     assert rig.stream.take(command, 0, 100_000, 7, 8, True) == 100_000
     assert rig.stream.large is not None
@@ -309,13 +315,13 @@ def kept_large(rig: Rig, size: int = LARGE) -> None:
 
 def test_a_large_pub_is_committed_alone_and_at_once() -> None:
     rig = Rig(ids=2)
-    rig.stream.follow(rig.pending, LINE, PubFailed)
+    rig.stream.follow(rig.pending, "t", LINE, PubFailed)
     rig.take(pub(b"one"))
     kept_large(rig)
     rig.calls.clear()
     assert rig.stream.take_large(9, 10)
     assert rig.calls == ["commit", "commit"]  # what was before it comes first
-    assert (rig.stream.large, rig.stream.taken, rig.stream.heard, rig.stream.expected) == (None, 1, 10, LARGE)
+    assert (rig.stream.large, rig.taken(), rig.stream.heard, rig.stream.expected) == (None, 2, 10, LARGE)
     assert (rig.pending.since, len(rig.answers.queue)) == (9, 2)
     assert not rig.stream.take_large(9, 10)
     assert rig.stream.take(pub(b"one"), 0, 13, 7, 8, True) == 0  # there are no more ids
@@ -341,7 +347,7 @@ def test_a_large_pub_is_left_to_the_parser_where_something_is_in_its_way(obstacl
         assert rest == [pub(bytes(LARGE))]
         return
     assert not rig.stream.take_large(9, 10)
-    assert (rig.writer.size, rig.calls, rig.stream.taken) == (0, [], 0)
+    assert (rig.writer.size, rig.calls, rig.taken()) == (0, [], 0)
     assert rig.stream.forget() == pub(bytes(LARGE))
 
 
@@ -354,3 +360,98 @@ def test_a_smaller_body_is_not_expected_again() -> None:
     assert rig.stream.take_large(9, 10)
     assert rig.stream.take(pub(b"one"), 0, 13, 7, 8, True) == 13
     assert rig.stream.expected == 0
+
+
+class Topics:
+    """Several topics that a client may publish to, each with its own writer, and the stream that follows."""
+
+    def __init__(self, names: str) -> None:
+        self.rigs = {name: Rig() for name in names}
+        first = self.rigs[names[0]]
+        self.answers, self.stream, self.counts = first.answers, first.stream, first.counts
+
+    def follow(self, name: str, command: bytes = b"PUB ") -> None:
+        line = command + name.encode() + b"\n"
+        self.stream.follow(self.rigs[name].pending, name, line, PubFailed, dict(self.rigs))
+
+    def take(self, data: bytes) -> int:
+        return self.stream.take(data, 0, len(data), 7, 8)
+
+    def bodies(self) -> dict[str, list[bytes]]:
+        return {name: rig.bodies() for name, rig in self.rigs.items()}
+
+
+def test_a_stream_goes_from_topic_to_topic() -> None:
+    topics = Topics("tuv")
+    topics.follow("t")
+    data = pub(b"1") + pub(b"2", b"u") + pub(b"3", b"u") + pub(b"4") + pub(b"5", b"v")
+    assert topics.take(data) == len(data)
+    assert [answer.count for answer in topics.answers.queue] == [1, 2, 1, 1]
+    of = {name: rig.pending.receipts for name, rig in topics.rigs.items()}
+    first, second, third, fourth = topics.answers.queue
+    assert of == {"t": [first, third], "u": [second], "v": [fourth]}, "each topic answers for its own"
+    assert topics.rigs["u"].calls == ["published"]
+    topics.stream.count_taken()
+    assert topics.counts == {"t": 2, "u": 2, "v": 1}
+    assert topics.bodies() == {"t": [b"1", b"4"], "u": [b"2", b"3"], "v": [b"5"]}
+
+
+@pytest.mark.parametrize("command", [pub, mpub], ids=["PUB", "MPUB"])
+def test_the_beginning_of_a_command_for_another_topic_is_kept(command: Any) -> None:
+    one, two = command(b"one"), command(b"three", topic=b"u")
+    line_end = two.index(b"\n") + 1
+    for end in range(len(one) + 1, len(one) + len(two)):
+        topics = Topics("tu")
+        topics.follow("t", one[: one.index(b" ") + 1])
+        data = (one + two)[:end]
+        taken = topics.take(data)
+        # While the line is not whole, the topic is unknown. Up to the name it may be the one before.
+        known = not two.index(b" ") + 1 < end - len(one) < line_end
+        assert (taken, topics.stream.kept) == ((end, data[len(one) :]) if known else (len(one), b""))
+        if known:
+            rest = topics.stream.kept + two[end - len(one) :]
+            assert topics.take(rest) == len(rest)
+        assert topics.bodies() == {"t": [b"one"], "u": [b"three"] if known else []}
+
+
+def test_a_stream_goes_to_no_topic_that_is_unknown_closed_or_without_ids() -> None:
+    one = pub(b"one")
+    for other in (
+        pub(b"x", b"w"),
+        pub(b"x", b"u"),
+        pub(b"x", b"v"),
+        pub(b"x", b"\xfc"),
+        mpub(b"x", topic=b"u"),
+    ):
+        topics = Topics("tuv")
+        topics.rigs["u"].pending.open = False
+        topics.rigs["v"].writer.use_ids(5, 0)
+        topics.follow("t")
+        assert (topics.take(one + other + one), topics.stream.kept) == (len(one), b"")
+        assert topics.bodies() == {"t": [b"one"], "u": [], "v": []}
+    topics = Topics("tu")
+    topics.stream.follow(topics.rigs["t"].pending, "t", b"PUB t\n", PubFailed)
+    assert topics.take(one + pub(b"x", b"u")) == len(one), "the client must be asked about each topic"
+
+
+def test_a_stream_that_is_told_to_forget_takes_nothing_more() -> None:
+    topics = Topics("tu")
+    topics.rigs["t"].pending = PendingPublishes(
+        topics.rigs["t"].writer, topics.stream.forget, topics.rigs["t"].commit, 100, 1000
+    )
+    topics.follow("t")
+    assert topics.take(pub(b"one") + pub(b"x", b"u")) == len(pub(b"one"))
+    assert topics.bodies() == {"t": [b"one"], "u": []}
+
+
+def test_one_read_with_very_many_turns_leaves_the_rest_to_others() -> None:
+    topics = Topics("tu")
+    for rig in topics.rigs.values():
+        rig.writer.use_ids(5, 9999)
+    topics.follow("t")
+    data = (pub(b"1") + pub(b"2", b"u")) * 1000
+    taken = topics.take(data)
+    assert 0 < taken < len(data)
+    assert topics.stream.forget() == b""
+    topics.follow("t")
+    assert topics.take(data[taken:]) > 0

@@ -512,3 +512,112 @@ def test_a_crash_finds_runs_that_were_requeued_and_finished_as_they_were(draw: r
                 story.check_crash(Path(folder, str(step)))
         for harness in (story.rig.harness, *story.rig.others):
             harness.close()
+
+
+# ---- the journal of an earlier process
+
+
+def answered(rig: Rig) -> None:
+    """Six messages, of which the second and the fourth are finished and the third is requeued."""
+    rig.want(6)
+    rig.publish(*[b"x"] * 6)
+    got = [number for number, _, _ in rig.reader.take()]
+    for number in (got[1], got[3]):
+        rig.channel.finish(rig.reader.consumer, number, number + 1)
+    rig.channel.requeue(rig.reader.consumer, got[2], got[2] + 1, 0, rig.harness.clock.now)
+    rig.reader.consumer.ready_count = 0
+    rig.run()
+
+
+def test_the_journal_of_an_earlier_process_is_used_on_until_there_is_something_to_write(rig: Rig) -> None:
+    answered(rig)
+    for _ in range(2):
+        topic = rig.after_a_crash()
+        assert (state(topic), rig.files(), topic.journal.from_before) == ((4, 0), ["journal.000001"], True)
+        assert not topic.journal.overgrown
+    reader = Reader()
+    channel = topic.channels["c"]
+    channel.add_consumer(reader.consumer)
+    channel.set_ready(reader.consumer, 9)
+    rig.others[-1].turn.run()
+    assert rig.files() == ["journal.000001"], "a delivery is not in a journal"
+    for number, _, _ in reader.take()[:2]:
+        channel.finish(reader.consumer, number, number + 1)
+    rig.others[-1].turn.run()
+    assert (rig.files(), topic.journal.from_before) == (["journal.000002"], False)
+    assert state(rig.after_a_crash()) == (2, 0)
+
+
+def test_what_is_published_behind_a_journal_that_is_used_on_is_delivered_after_a_crash(rig: Rig) -> None:
+    answered(rig)
+    topic = rig.after_a_crash()
+    topic.publish([b"y"] * 3, 0.0, Publisher())
+    topic.commit()
+    rig.others[-1].turn.run()
+    assert topic.journal.from_before
+    assert state(rig.after_a_crash()) == (7, 0)
+    topic.publish([b"later"], 9.0, Publisher())
+    topic.commit()
+    rig.others[-2].turn.run()
+    assert not topic.journal.from_before, "the journal must say that it is deferred"
+
+
+def test_a_journal_that_is_used_on_is_complete_when_that_is_asked_for(rig: Rig) -> None:
+    answered(rig)
+    topic = rig.after_a_crash()
+    topic.journaling.store()
+    assert (rig.files(), topic.journal.sound) == (["journal.000002"], True)
+    topic = rig.after_a_crash()
+    assert topic.journaling.close() is None
+    assert rig.files() == ["journal.000003"]
+
+
+def truncate(path: Path, size: int) -> None:
+    os.truncate(path, path.stat().st_size + size)
+
+
+LACKS: list[Callable[[Path], object]] = [
+    lambda folder: truncate(folder / "00000000000000000000.log", -1),  # the journal knows what the log lost
+    lambda folder: truncate(folder / "journal.000001", 1),  # a torn end
+    lambda folder: (folder / "journal.000000").touch(),  # an older file that was not deleted
+    lambda folder: (folder / "journal.000001").rename(folder / "journal.000001.t000001"),
+]
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_journal_that_lacks_something_is_begun_anew_at_once(
+    rig: Rig, lack: Callable[[Path], object]
+) -> None:
+    answered(rig)
+    finish_all(rig)
+    rig.run()
+    lack(rig.harness.path / "t")
+    topic = rig.after_a_crash()
+    assert not topic.journal.from_before
+    assert len(rig.files()) == 1
+    assert rig.files() > ["journal.000001.t000001"]
+
+
+def test_a_journal_is_begun_anew_for_a_channel_that_it_does_not_know_and_where_it_is_large(
+    rig: Rig, tmp_path: Path
+) -> None:
+    answered(rig)
+    for _ in range(2000):
+        rig.topic.journal.pump(6)
+        rig.run()
+        rig.topic.journaling.flush()
+    assert not rig.after_a_crash(tmp_path / "copy").journal.from_before
+    assert not rig.opened(rig.harness.path, ["c", "new"]).journal.from_before
+
+
+def test_a_journal_whose_disk_refuses_is_tried_again(rig: Rig) -> None:
+    answered(rig)
+    topic = rig.after_a_crash()
+    with mock.patch("os.open", side_effect=OSError(errno.ENOSPC, "full")):
+        topic.channels["c"].seek(3)
+        rig.others[-1].turn.run()
+    assert not topic.journal.sound
+    assert topic.journal.overgrown
+    topic.trimming.run(0.0)
+    assert topic.journal.sound
+    assert rig.files() == ["journal.000003"]

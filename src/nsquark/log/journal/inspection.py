@@ -10,7 +10,7 @@ from nsquark.errors import UnknownVersion
 from nsquark.kernel.pure import BLOCK
 
 from ..damage import Damage
-from ..file_names import parse_stem, with_term
+from ..file_names import names_in, parse_stem, with_term
 from .records import MAGIC
 from .state import JournalState
 
@@ -26,6 +26,7 @@ class JournalFile:
     whole: bool  # whether its snapshot is: the first block, or all blocks up to where it is complete
     damages: list[Damage] = field(default_factory=list)
     torn: int = 0  # bytes at its end that are not a whole block
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -41,8 +42,8 @@ class InspectedJournal:
 
 def inspect_journal(directory: Path) -> InspectedJournal:
     """Read the journal without changing anything. Raises UnknownVersion and OSError."""
-    paths = directory.glob(PREFIX + "*") if directory.is_dir() else ()
-    parsed = [(parse_stem(path.name[len(PREFIX) :]), path) for path in paths]
+    names = [name for name in names_in(directory) if name.startswith(PREFIX)]
+    parsed = [(parse_stem(name[len(PREFIX) :]), directory / name) for name in names]
     known = sorted((number, path) for number, path in parsed if number is not None)
     generations, found = [number[0] for number, _ in known], [path for _, path in known]
     files: list[JournalFile] = []
@@ -61,7 +62,7 @@ def file_name(generation: int, term: int = 0) -> str:
 def _read_file(path: Path) -> JournalFile:
     """Apply every whole block, also behind a damaged one: docs/log-format.md says why that is safe."""
     data = path.read_bytes()
-    file = JournalFile(path, JournalState(), False)
+    file = JournalFile(path, JournalState(), False, size=len(data))
     view = memoryview(data)
     at, incomplete = 0, False
     while at < len(data):

@@ -25,6 +25,7 @@ from .state import JournalState
 
 COMPACT_FROM = 1 << 20
 COMPACT_GROWTH = 8
+MOST_KEPT = 16 << 10  # bytes of an earlier process's file that is used on: its snapshot is written at once
 
 
 class Journal(JournalRecords):
@@ -53,15 +54,19 @@ class Journal(JournalRecords):
         self._stale: list[Path] = []
         self._worthless: list[Path] = []  # never synced, and not the newest
         self._copy: JournalCopy | None = None
+        # The file of an earlier process says everything, and this process has not begun one yet.
+        self.from_before = False
+        self._usable = False  # there is such a file, it is small, and it has no damage
         if directory is not None:
             self._take_up(directory, inspect_journal(directory) if inspected is None else inspected)
 
     def _take_up(self, directory: Path, found: InspectedJournal) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tidy(directory)
+        names = os.listdir(directory)
+        tidy(directory, names)
         self.records = [
             each
-            for each in records(directory)
+            for each in records(directory, names)
             if each.file.startswith(PREFIX) and each.damage.first is None and not each.acknowledged
         ]
         for file in found.files:
@@ -77,7 +82,28 @@ class Journal(JournalRecords):
         self.damaged = not found.readable
         self.generation = self._newest = found.generations[-1] if found.generations else 0
         self._stale = list(found.paths)
-        self._stale += directory.glob(PREFIX + "*" + SUFFIX)  # a crash has left them unfinished
+        unfinished = (name for name in names if name.startswith(PREFIX) and name.endswith(SUFFIX))
+        self._stale += [directory / name for name in unfinished]  # a crash has left them
+        self._usable = (
+            self._stale == [self.path]
+            and found.files[0].size <= MOST_KEPT
+            and not self.torn
+            and not any(file.damages for file in found.files)
+            and found.state.epoch is not None
+        )
+
+    def says_everything(self, end: int, channels: Sequence[str]) -> bool:
+        """Whether the file of an earlier process can be used on: nothing that is known is missing in it.
+
+        The log ends at `end`, and the topic has these channels. Records of positions behind the end would
+        belong to other messages soon.
+        """
+        known = self.state
+        return self._usable and set(channels) == set(known.channels) and known.knows_nothing_behind(end)
+
+    def use_on(self) -> None:
+        """Begin no file until there is something to write."""
+        self.from_before = self.incomplete = True
 
     def _put_aside(self, path: Path, damage: Damage) -> None:
         record, new = keep(path, damage)
@@ -117,6 +143,8 @@ class Journal(JournalRecords):
     @property
     def overgrown(self) -> bool:
         """Whether a new snapshot would make the journal much smaller, or replace one that is not sound."""
+        if self.from_before:
+            return False
         return not self.sound or self.size > max(COMPACT_FROM, COMPACT_GROWTH * self._snapshot_size)
 
     def begin(self) -> None:
@@ -124,6 +152,7 @@ class Journal(JournalRecords):
         if self.directory is not None:
             begun = self.fd >= 0 or self.resting
             self.incomplete = self.incomplete or self.dirty or not begun  # until the snapshot is written
+            self.from_before = self._usable = False
         self.drop()
 
     def rewrite(self) -> tuple[int, list[Path]]:

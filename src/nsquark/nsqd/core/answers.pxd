@@ -10,7 +10,7 @@ cdef bytes OKS
 cdef class AnswerQueue:
     cdef public list queue
     cdef public object transport
-    cdef public bint ended, closed, layered, refused
+    cdef public bint ended, closed, layered, refused, settling
     cdef public int fd
     cdef public object write_now
     cdef object _write, _end
@@ -37,5 +37,5 @@ cdef class PublishAnswer:
     cpdef settle(self, reason)
 
 
-@cython.locals(answer=PublishAnswer)
+@cython.locals(settling=list, answer=PublishAnswer, answers=AnswerQueue)
 cpdef settle_all(list receipts)

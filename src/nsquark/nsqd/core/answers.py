@@ -30,7 +30,8 @@ class AnswerQueue:
     """Hands bytes to `write` in order, and calls `end` once when the last answer has been handed over."""
 
     __slots__ = (
-        "_end", "_write", "closed", "ended", "fd", "layered", "queue", "refused", "transport", "write_now",
+        "_end", "_write", "closed", "ended", "fd", "layered", "queue", "refused", "settling", "transport",
+        "write_now",
     )  # fmt: skip
 
     def __init__(self, write: Callable[[Buffer], None], end: Callable[[], None]) -> None:
@@ -44,6 +45,7 @@ class AnswerQueue:
         # A publish could not be stored. The connection ends with that answer. What comes behind it must not
         # be stored, because its client would not be told.
         self.refused = False
+        self.settling = False  # `settle_all` will flush
         self.transport: asyncio.Transport | None = None
         self.layered = False  # `write_now` goes through TLS or compression
         self.fd = -1  # where it is 0 or more, OKs go there past the transport
@@ -170,7 +172,7 @@ class AnswerQueue:
     def _hand_over(self, ready: list[bytes]) -> None:
         data = ready[0] if len(ready) == 1 else b"".join(ready)
         if data and not self.closed:
-            if data == OK:
+            if len(data) == OK_SIZE and data == OK:
                 self.write_now(data)
             else:
                 self._write(data)
@@ -197,15 +199,30 @@ class PublishAnswer:
 
 
 def settle_all(receipts: list[Receipt]) -> None:
-    """Tell all of them that their messages are stored. If one raises, the others are told first."""
+    """Tell all of them that their messages are stored. If one raises, the others are told first.
+
+    Of a connection that published to many topics there may be many receipts: they go out together.
+    """
     failure = None
+    settling: list[AnswerQueue] = []
     for receipt in receipts:
         try:
             if type(receipt) is PublishAnswer:
-                answer = receipt  # a C type in the .pxd: most receipts are settled by a direct call
-                answer.settle(None)
+                answer = receipt  # C types in the .pxd: most receipts are settled by a direct call
+                answers = answer.answers
+                if not answers.settling and not answers.send_now(answer):
+                    answers.settling = True
+                    settling.append(answers)
+                if answers.settling:
+                    answer.data = OK * answer.count
             else:
                 receipt.settle(None)
+        except Exception as error:
+            failure = failure or error
+    for answers in settling:
+        answers.settling = False
+        try:
+            answers.flush()
         except Exception as error:
             failure = failure or error
     if failure is not None:

@@ -2,7 +2,8 @@
 
 A connection has a `PublishStream`. When the connection has published, the stream follows: as long as what is
 read is more of the same, it goes straight into the writer of the topic's log, and the topic's
-`PendingPublishes` get the receipt. The topic settles the receipts when it has committed.
+`PendingPublishes` get the receipt. The topic settles the receipts when it has committed. Where the client may
+publish to any topic, the stream goes from topic to topic as the commands do.
 
 Unread bytes of a connection have one owner at a time. While the stream follows, that is the stream: it keeps
 the beginning of a command that a read ends with. Otherwise it is the connection's parser.
@@ -13,10 +14,11 @@ stays: the log writes that memory, and consumers are sent it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from nsquark.errors import ProtocolError
-from nsquark.kernel import BatchWriter, Buffer, LargePub, begin_large_pub, unfinished_command
+from nsquark.kernel import BatchWriter, Buffer, LargePub, begin_large_pub, command_line, unfinished_command
 
 from .answers import AnswerQueue, Receipt
 
@@ -24,6 +26,8 @@ MOST_KEPT = 64 << 10  # bytes of an incomplete command; a larger one goes throug
 LARGE_BODY = 64 << 10  # bytes of a body that is read to memory of its own, if a read ends within it
 EXPECT_FROM = 192 << 10  # bytes of a body of which hardly two fit the shared buffer
 LOOK_EVERY = 64  # publishes: how often the size of what is pending is looked at
+LONGEST_LINE = 80  # bytes of a command line that names another topic; a longer one goes through the parser
+MOST_TURNS = 500  # from topic to topic, in one call: about half a millisecond
 
 
 class PendingPublishes:
@@ -88,47 +92,103 @@ class PendingPublishes:
         return receipts
 
 
+class PublishedTo(Protocol):
+    """A topic as a stream knows it."""
+
+    @property
+    def pending(self) -> PendingPublishes: ...
+
+
 class PublishStream:
-    """A connection that goes on publishing to one topic, with one kind of command."""
+    """A connection that goes on publishing with one kind of command, to one topic or to one after another."""
 
     __slots__ = (
-        "_answers", "_error", "_line", "_max_body_size", "_max_msg_size", "_mpubs", "_pending", "expected",
-        "heard", "kept", "large", "taken",
+        "_answers", "_command", "_counts", "_error", "_line", "_max_body_size", "_max_msg_size", "_mpubs",
+        "_name", "_pending", "_taken", "_topics", "expected", "heard", "kept", "large",
     )  # fmt: skip
 
-    def __init__(self, answers: AnswerQueue, max_msg_size: int, max_body_size: int) -> None:
+    def __init__(
+        self, answers: AnswerQueue, max_msg_size: int, max_body_size: int, counts: dict[str, int]
+    ) -> None:
+        """`counts` are the messages of the client by topic. `count_taken` brings them up to date."""
         self._answers = answers
         self._max_msg_size = max_msg_size
         self._max_body_size = max_body_size
+        self._counts = counts
         self._pending: PendingPublishes | None = None
+        self._topics: Mapping[str, PublishedTo] | None = None
+        self._name = ""
         self._line = b""
+        self._command = b""
         self._mpubs = False
         self._error: type[ProtocolError] | None = None
+        self._taken = 0  # messages, for the topic that is followed, and not in `counts` yet
         self.kept = b""  # the beginning of a command: it goes before what is read next
         self.large: LargePub | None = None  # the beginning of a large PUB: what is read next belongs to it
-        self.expected = (
-            0  # the size of the last body, if the next one had better be read to memory of its own
-        )
-        self.taken = 0  # messages; the connection counts them for its topic and sets this to 0
+        # The size of the last body, if the next one had better be read to memory of its own.
+        self.expected = 0
         self.heard = 0  # when the last whole command came while the stream followed, monotonic ns
 
     @property
     def following(self) -> bool:
         return self._pending is not None
 
-    def follow(self, pending: PendingPublishes, line: bytes, error: type[ProtocolError]) -> None:
-        """Expect commands with this line (PUB or MPUB), which fail with `error`."""
-        self._pending, self._line, self._error = pending, line, error
+    def follow(
+        self,
+        pending: PendingPublishes,
+        name: str,
+        line: bytes,
+        error: type[ProtocolError],
+        topics: Mapping[str, PublishedTo] | None = None,
+    ) -> None:
+        """Expect commands with this line (PUB or MPUB), which fail with `error`, for the topic of this name.
+
+        The client may publish to all of `topics`, by name, with that command.
+        """
+        self._pending, self._name, self._line, self._error = pending, name, line, error
+        self._topics = topics
         self._mpubs = line.startswith(b"M")
+        self._command = b"MPUB " if self._mpubs else b"PUB "
 
     def forget(self) -> bytes:
         """Follow no longer; returns what is kept, which is the caller's from here on."""
+        self.count_taken()
         kept = self.kept if self.large is None else self.large.command(self._line)
         self.kept = b""
         self.large = None
         self.expected = 0
         self._pending = None
+        self._topics = None
         return kept
+
+    def count_taken(self) -> None:
+        """Add what was taken to the counts of the client."""
+        if self._taken:
+            self._counts[self._name] = self._counts.get(self._name, 0) + self._taken
+            self._taken = 0
+
+    def leads_on(self, data: Buffer, start: int, end: int) -> bool:
+        """Whether the command at `start` names another topic that the stream may follow."""
+        return self._turn_to_next(data, start, end) is not None
+
+    def _turn_to_next(self, data: Buffer, start: int, end: int) -> PendingPublishes | None:
+        """Follow the topic that the command at `start` names, if that is another one that takes publishes."""
+        topics = self._topics
+        if topics is None:
+            return None
+        line = command_line(data, start, end, self._command, LONGEST_LINE)
+        if not line or line == self._line:
+            return None
+        name = line[len(self._command) : -1].decode("latin-1")
+        topic = topics.get(name)
+        if topic is None:
+            return None
+        pending = topic.pending
+        if not pending.open:
+            return None
+        self.count_taken()
+        self._pending, self._name, self._line = pending, name, line
+        return pending
 
     def take(self, data: Buffer, start: int, end: int, now: int, monotonic: int, direct: bool = False) -> int:
         """Take what is expected of a read, whose first bytes are those that were kept.
@@ -144,31 +204,41 @@ class PublishStream:
         end = min(end, len(data))
         if not 0 <= start <= end:
             raise ValueError(f"[{start}, {end}) is not in the buffer")
-        writer = pending.writer
-        count, commands, size = writer.count, writer.commands, writer.body_bytes
-        if self._mpubs:
-            stop = writer.add_whole_mpubs(
-                data, start, end, self._line, self._max_msg_size, self._max_body_size, now
-            )
-        else:
-            stop = writer.add_whole_pubs(data, start, end, self._line, self._max_msg_size, now)
-        if stop < end and direct and not self._mpubs:
-            self.large = begin_large_pub(data, stop, end, self._line, LARGE_BODY, self._max_msg_size)
-            if self.large is not None:
-                stop = end
-        if stop < end and end - stop <= MOST_KEPT:
-            self.kept = unfinished_command(
-                data, stop, end, self._line, self._max_msg_size, self._max_body_size
-            )
-            if self.kept:
-                stop = end
-        commands = writer.commands - commands
-        if commands:
-            self.expected = 0
-            self.taken += writer.count - count
-            self.heard = monotonic
-            answer = self._answers.expect(self._error, commands)  # type: ignore[arg-type]  # it follows
-            pending.added(answer, writer.body_bytes - size, now)  # the last thing: it may end in anything
+        stop = start
+        for turn in range(MOST_TURNS):  # noqa: B007  # a C integer, as the .pxd names it
+            writer = pending.writer
+            count, commands, size = writer.count, writer.commands, writer.body_bytes
+            if self._mpubs:
+                stop = writer.add_whole_mpubs(
+                    data, stop, end, self._line, self._max_msg_size, self._max_body_size, now
+                )
+            else:
+                stop = writer.add_whole_pubs(data, stop, end, self._line, self._max_msg_size, now)
+            commands = writer.commands - commands
+            if commands:
+                self.expected = 0
+                self._taken += writer.count - count
+                self.heard = monotonic
+                answer = self._answers.expect(self._error, commands)  # type: ignore[arg-type]  # it follows
+            following = None
+            if stop < end:
+                following = self._turn_to_next(data, stop, end)
+                if following is None and direct and not self._mpubs:
+                    self.large = begin_large_pub(data, stop, end, self._line, LARGE_BODY, self._max_msg_size)
+                    if self.large is not None:
+                        stop = end
+                if following is None and stop < end and end - stop <= MOST_KEPT:
+                    self.kept = unfinished_command(
+                        data, stop, end, self._line, self._max_msg_size, self._max_body_size
+                    )
+                    if self.kept:
+                        stop = end
+            if commands:
+                # The last thing, as it may end in anything: the stream may have been told to forget.
+                pending.added(answer, writer.body_bytes - size, now)
+            if following is None or self._pending is not following or self._answers.refused:
+                break
+            pending = following
         return stop - start
 
     def take_large(self, now: int, monotonic: int) -> bool:
@@ -187,7 +257,7 @@ class PublishStream:
         writer.add_large(large, now)
         self.large = None
         self.expected = size if size >= EXPECT_FROM else 0
-        self.taken += 1
+        self._taken += 1
         self.heard = monotonic
         answer = self._answers.expect(self._error)  # type: ignore[arg-type]  # it follows
         pending.added_large(answer, now)  # the last thing: it may end in anything

@@ -109,6 +109,9 @@ class Topic(TopicChannels):
         log, state = self.log, self.journal.state
         self.paused = paused
         names = list(dict.fromkeys([*state.channels, *channels]))
+        # Asked now, as the channels take the state over. A replica group's members get the whole journal.
+        known_to_all = self.gate is None and not log.lost and not log.recovered
+        used_on = known_to_all and self.journal.says_everything(log.end, names)
         # Without a journal, what is on the disk comes again: the archive may have years.
         stands = log.local_first if state.pumped is None else state.pumped
         stands = max(log.first, min(stands, log.end))
@@ -132,7 +135,10 @@ class Topic(TopicChannels):
             known.position = max(known.position, log.first)
             channel.restore(known, now)
         self.journal.state = JournalState()  # the channels have it now, and go on from there
-        self.journaling.rewrite()
+        if used_on:
+            self.journal.use_on()
+        else:
+            self.journaling.rewrite()
 
     def begin_epoch(self) -> None:
         """Have readers know that messages which they have read may be others now."""

@@ -59,6 +59,8 @@ class TopicJournal:
         """Write the journal; if that fails, it is tried again within a second."""
         if self._gone:
             return None
+        if self._journal.from_before:
+            return self._rewrite() if self._journal.dirty else None
         try:
             self._journal.flush()
         except OSError as error:

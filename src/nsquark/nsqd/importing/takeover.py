@@ -111,7 +111,7 @@ class Takeover:
 
     def _build(self, plan: ImportPlan, state: ImportState) -> bool:
         """Build what is not built yet; returns False if it was stopped."""
-        tidy(self._path)
+        tidy(self._path, os.listdir(self._path))
         this = Node(self._path, self._node_id)
         done = {each.topic for each in state.done}
         for topic in plan.topics:

@@ -7,7 +7,6 @@ the stream puts it into the topic's log without the parser. Whatever else comes 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -56,13 +55,16 @@ class Publishing:
         self._answers = answers
         self._line = _NO_LINE
         self._topic: Topic | None = None
-        self._counts: defaultdict[str, int] = defaultdict(int)  # by topic
-        self.stream = PublishStream(answers, options.max_msg_size, options.max_body_size)
+        self._counts: dict[str, int] = {}  # by topic
+        self.stream = PublishStream(answers, options.max_msg_size, options.max_body_size, self._counts)
 
     def counts(self) -> dict[str, int]:
         """How many messages the client has published to each topic."""
-        self._count_taken()
+        self.stream.count_taken()
         return self._counts
+
+    def _count(self, topic: str, number: int) -> None:
+        self._counts[topic] = self._counts.get(topic, 0) + number
 
     # ---- the topic
 
@@ -98,7 +100,7 @@ class Publishing:
             line = pubs.line
             topic = self._topic = self._checked_topic("PUB", _split(line))
             self._line = line
-        self._counts[topic.name] += count
+        self._count(topic.name, count)
         topic.publish_pubs(pubs, self._answers.expect(PubFailed, count))
 
     def publish_one(self, name: str, body: memoryview, delay_ms: int, error: type[ProtocolError]) -> None:
@@ -111,7 +113,7 @@ class Publishing:
         topic = self.open_topic(command, name)
         if error is PubFailed:
             self._topic, self._line = topic, b"PUB %s\n" % name.encode()
-        self._counts[topic.name] += 1
+        self._count(topic.name, 1)
         topic.publish([body], delay_ms / 1000, self._answers.expect(error))
 
     def begin_mpub(self, params: list[bytes]) -> None:
@@ -130,7 +132,7 @@ class Publishing:
         if topic.exiting:  # deleted while the body came in
             answer.settle("exiting")
             return
-        self._counts[topic.name] += mpub.count
+        self._count(topic.name, mpub.count)
         topic.publish_mpub(mpub, answer)
 
     # ---- following
@@ -140,27 +142,23 @@ class Publishing:
         topic, stream = self._topic, self.stream
         if topic is None or not topic.pending.open or self._line is _NO_LINE:
             return
-        if parser.begins_with(self._line):
-            error = MpubFailed if self._line.startswith(b"M") else PubFailed
-            stream.follow(topic.pending, self._line, error)
-            data, start, end = parser.hand_over()
-            taken = stream.take(data, start, end, self._broker.turn.clock(), monotonic_ns())
-            if taken < end - start:
-                self.stop_following(parser)
-                parser.put_back(memoryview(data)[start + taken : end])
+        error = MpubFailed if self._line.startswith(b"M") else PubFailed
+        # A client that needs an authorization needs it for each topic.
+        topics = self._broker.topics if self._session.auth is None else None
+        stream.follow(topic.pending, topic.name, self._line, error, topics)
+        if not parser.begins_with(self._line) and not parser.shows(stream.leads_on):
+            stream.forget()
+            return
+        data, start, end = parser.hand_over()
+        taken = stream.take(data, start, end, self._broker.turn.clock(), monotonic_ns())
+        if taken < end - start:
+            self.stop_following(parser)
+            parser.put_back(memoryview(data)[start + taken : end])
 
     def stop_following(self, parser: CommandParser) -> None:
         """Have the parser take what comes next, with what the stream has kept of an incomplete command."""
-        self._count_taken()
         if kept := self.stream.forget():
             parser.put_back(kept)
-
-    def _count_taken(self) -> None:
-        stream = self.stream
-        if stream.taken:
-            assert self._topic is not None
-            self._counts[self._topic.name] += stream.taken
-            stream.taken = 0
 
     def let_go(self) -> None:
         """The connection is gone: refer to no topic any more."""

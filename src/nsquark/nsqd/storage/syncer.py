@@ -225,6 +225,16 @@ class Syncer:
         if not topic.journal.sound:
             raise OSError(errno.EIO, "the journal could not be synced")
 
+    @property
+    def has_room_for_a_journal(self) -> bool:
+        """Whether few new journals wait for their fsync."""
+        self._forget_synced_journals()
+        return len(self._new_journals) < AT_ONCE
+
+    def _forget_synced_journals(self) -> None:
+        while self._new_journals and self._new_journals[0].done():
+            self._new_journals.popleft()
+
     def sync_then_delete(
         self, fd: int, path: Path, stale: Sequence[Path], done: Callable[[OSError | None], None]
     ) -> None:
@@ -232,8 +242,7 @@ class Syncer:
 
         Where very many journals are begun, as at the start, this waits for the first of them.
         """
-        while self._new_journals and self._new_journals[0].done():
-            self._new_journals.popleft()
+        self._forget_synced_journals()
         if len(self._new_journals) >= max(AT_ONCE, WRITTEN_FILES.limit // 2):
             self._new_journals.popleft().result()
 
