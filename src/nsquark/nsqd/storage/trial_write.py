@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsquark.durable import write_all
-from nsquark.nsqd.storage.syncer import Syncer
+
+from .syncer import Syncer
 
 FILE_NAME = "nsqd.dat.trial.tmp"  # a start deletes it, if a crash has left it
 SIZE = 64 << 10
