@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from tests.http.test_client import answering
+from tests.http.client.test_single_request import answering
 
 from tests.nsqd.api import running
 from tests.nsqd.lookupds import ScriptedLookupd, identified
