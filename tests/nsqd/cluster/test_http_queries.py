@@ -6,7 +6,6 @@ import ssl
 from pathlib import Path
 
 from tests.http.client.test_single_request import answering
-
 from tests.nsqd.api import running
 from tests.nsqd.lookupds import ScriptedLookupd, identified
 from tests.security.certificates import Authority
