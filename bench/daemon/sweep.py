@@ -124,7 +124,9 @@ def svg(sweep: Sweep, lines: dict[str, list[tuple[float, float]]]) -> str:
         colour = COLOURS[who]
         route = " ".join(at(x, y) for x, y in points)
         parts.append(f'<polyline points="{route}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{MARGIN + 20 + 90 * number}" y="{MARGIN - 12}" fill="{colour}">{LABELS[who]}</text>')
+        parts.append(
+            f'<text x="{MARGIN + 20 + 90 * number}" y="{MARGIN - 12}" fill="{colour}">{LABELS[who]}</text>'
+        )
     return "\n".join([*parts, "</svg>\n"])
 
 
