@@ -584,3 +584,91 @@ def test_a_length_that_leads_beyond_the_end_hides_no_whole_batch_before_other_da
     log = TopicLog(tmp_path, limits, ids)
     assert sorted(contents(log)) == [1, 3]
     log.close(sync=False)
+
+
+def test_what_lies_before_a_batch_that_reaches_the_end_is_kept_without_the_exact_position(
+    tmp_path: Path,
+) -> None:
+    """As after a write that was cut short, but a whole batch reaches the end.
+
+    So the log went on, and the next batch is damaged, too. The one behind that is whole.
+    """
+    limits, ids = Limits(tail_messages=0), Ids()
+    log = TopicLog(tmp_path, limits, ids)
+    for body in (b"a", b"b", b"c", b"d", b"e"):
+        log.add_bodies([body], 1, 0)
+        log.commit()
+    log.close(sync=False)
+    [victim] = segments(tmp_path)
+    data = bytearray(victim.read_bytes())
+    first, second, _, fourth, _ = split_batches(bytes(data))
+    data[first.offset + 8] = data[first.offset + HEADER.size] = 0x7F  # the length, and that of the frame
+    for each in (second, fourth):
+        data[each.offset + each.length - 1] ^= 1
+    victim.write_bytes(data)
+    for _ in range(2):
+        log = TopicLog(tmp_path, limits, ids)
+        assert sorted(contents(log)) == [2, 4]
+        assert list(log.lost) == [(0, 2), (3, 4)]
+        log.close(sync=False)
+
+
+def test_what_cannot_come_before_a_batch_that_reaches_the_end_is_in_a_body(tmp_path: Path) -> None:
+    """The first batch looks like a write that was cut short. Its body has a batch of a later position."""
+    limits, ids, model = Limits(tail_messages=0), Ids(), Model()
+    log = TopicLog(tmp_path, limits, ids)
+    for body in (b"a" * 20 + forged(4, 5 << 54) + b"z", b"b", b"c", b"d"):
+        model.publish(log, [(0, [body])])
+    log.close(sync=False)
+    [victim] = segments(tmp_path)
+    data = bytearray(victim.read_bytes())
+    first, second, _, _ = split_batches(bytes(data))
+    data[first.offset + 8] = data[first.offset + HEADER.size] = 0x7F
+    data[second.offset + second.length - 1] ^= 1
+    victim.write_bytes(data)
+    log = TopicLog(tmp_path, limits, ids)
+    assert contents(log) == {position: model.frame(position) for position in (2, 3)}
+    log.close(sync=False)
+
+
+@pytest.mark.parametrize("position", [1, 2, 3, 50])
+@pytest.mark.parametrize("behind", [b"", b"y" * 10])
+def test_a_batch_in_a_body_of_the_last_batch_is_not_believed(
+    tmp_path: Path, position: int, behind: bytes
+) -> None:
+    """Whichever single bit of its header or of its first message is flipped."""
+    limits, ids = Limits(tail_messages=0), Ids()
+    log, model = TopicLog(tmp_path, limits, ids), Model()
+    fake = b"x" * 10 + forged(position, 5 << 54) + b"y" * 10
+    for bodies in ([b"before"], [fake, fake + behind]):
+        model.publish(log, [(0, bodies)])
+    log.close(sync=False)
+    [file] = segments(tmp_path)
+    data = file.read_bytes()
+    before, victim = split_batches(data)
+    for at in range(victim.offset + 4, victim.offset + len(victim.frames[0])):
+        for bit in range(8):
+            file.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            log = TopicLog(tmp_path, limits, ids)
+            assert contents(log) == kept([before])
+            log.close(sync=False)
+            assert not records(tmp_path)
+
+
+def test_a_write_that_was_cut_short_between_two_messages_hides_no_batch(tmp_path: Path) -> None:
+    limits, ids = Limits(tail_messages=0), Ids()
+    log, model = TopicLog(tmp_path, limits, ids), Model()
+    fake = b"x" * 10 + forged(3, 5 << 54) + b"y" * 10
+    for bodies in ([b"before"], [fake, fake, fake]):
+        model.publish(log, [(0, bodies)])
+    log.close(sync=False)
+    [file] = segments(tmp_path)
+    data = file.read_bytes()
+    before, victim = split_batches(data)
+    for count in (1, 2):
+        size = victim.offset + HEADER.size + count * len(victim.frames[0])
+        file.write_bytes(data[:size])
+        log = TopicLog(tmp_path, limits, ids)
+        assert contents(log) == kept([before])
+        assert log.cut == (file, size - victim.offset)
+        log.close(sync=False)

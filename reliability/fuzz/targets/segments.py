@@ -133,21 +133,21 @@ def _may_be_in_a_body(
 ) -> bool:
     """Whether the batch at `at` may be a client's, in a body of the damaged batch at `offset`.
 
-    The damaged batch says so where its length and its frames both end with the file. It also does where its
-    length leads beyond the end of the file, as after a write that was cut short, and no whole batch ends
-    there. And it does where its length or its frames end behind `at`, where another whole batch begins, and
-    its position is not there to contradict.
+    The damaged batch says so where its frames end with the file. It also does where its length leads beyond
+    the end of the file, as after a write that was cut short, and no whole batch ends there. And it does where
+    its length or its frames end behind `at`, where another whole batch begins, and its position is not there
+    to contradict.
     """
     if len(data) - offset < HEADER.size:
         return False
     _, _, length, count, first, _, _, _ = HEADER.unpack_from(data, offset)
-    ends = {offset + length, _frames_end(data, offset + HEADER.size)}
-    if ends == {len(data)}:
+    by_frames = _frames_end(data, offset + HEADER.size)
+    if by_frames == len(data):
         return True
     intact = first == position and 0 < count <= length // 34
     if intact and offset + length > len(data):
         return len(data) not in stops
-    return not intact and any(end > at and end in places for end in ends)
+    return not intact and any(end > at and end in places for end in (offset + length, by_frames))
 
 
 def _frames_end(data: bytes, at: int) -> int:

@@ -186,6 +186,8 @@ class _Walk:
         least = expected + 1 if intact or head.magic == MAGIC else expected
         by_length = offset + head.length if head.length >= HEADER.size + 34 else -1
         by_frames, torn = self._walk_frames(offset + HEADER.size)
+        if by_frames == self._size:
+            return None  # it is the last batch: whatever lies in it is in a body
         told = []
         for each in dict.fromkeys((by_frames, by_length)):
             if offset < each < self._size:
@@ -199,25 +201,27 @@ class _Walk:
                 return best
             # Bytes are missing, so the length in the header leads past whole batches that reach to there.
             skipped = self._search(offset, least, best.offset)
-            before = (each for each in skipped if each.offset < best.offset < self._run_end(each))
+            before = (each for each in skipped if each.offset < best.offset < self._run(each).stop)
             return next(before, best)
-        if by_length == by_frames == self._size:
-            return None  # the damaged batch was the last, and nothing is behind it
         # The last batch, or one whose write was cut short: what is found in there is in a body, unless whole
         # batches go on from it to the end of the file, to the byte.
         last = intact and (by_length == self._size or (torn and by_length > self._size))
         limit = offset + 2 * head.length + self._window
         found = self._search(offset, least, limit if intact else offset)
         if last and exact is not None:
-            reaching = [each for each in found if each.position >= exact and self._reaches_end(each)]
-            if reaching and reaching[0].position > exact:
-                # The log went on before that batch: what follows exactly, and lies before it, is no body's.
-                limit = reaching[0].offset
-                reaching = [
-                    each for each in found if each.position == exact and each.offset < limit
-                ] + reaching
-            found = reaching
+            found = self._before_the_end([each for each in found if each.position >= exact])
         return self._best(found, exact)
+
+    def _before_the_end(self, found: list[_Found]) -> list[_Found]:
+        """The first of them from which whole batches reach the end, and those that can come before it.
+
+        That one says that the log went on. So the others count as anywhere else, if their positions fit.
+        """
+        end = next((each for each in found if self._reaches_end(each)), None)
+        if end is None:
+            return []
+        before = [each for each in found if each.offset < end.offset]
+        return [*(each for each in before if self._run(each).end <= end.position), end]
 
     def _best(self, found: list[_Found], exact: int | None) -> _Found | None:
         """The batch that follows exactly and from which whole batches reach the end, or the next best."""
@@ -265,20 +269,20 @@ class _Walk:
                 begin = match.start() + 1
                 if batch is not None:
                     yield batch
-                    end = self._run_end(batch)  # what lies before need not be searched again
+                    end = self._run(batch).stop  # what lies before need not be searched again
                     begin, jump = end - at, max(jump, end)
                 match = plausible.search(data, begin) if begin < len(data) else None
             at = jump
 
-    def _run_end(self, batch: _Found) -> int:
-        """Where the run of whole batches ends that begins with this one."""
+    def _run(self, batch: _Found) -> Piece:
+        """The run of whole batches that begins with this one."""
         piece = Piece(batch.offset, batch.position, batch.offset, batch.position)
         self._walk(piece, Survey([], [], [], 0, 0))
         self._allowance -= piece.stop - piece.start
-        return piece.stop
+        return piece
 
     def _reaches_end(self, batch: _Found) -> bool:
-        return self._run_end(batch) >= self._size
+        return self._run(batch).stop >= self._size
 
     def _head(self, offset: int) -> _Head | None:
         data = self._read(offset, HEADER.size)
