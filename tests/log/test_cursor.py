@@ -302,7 +302,11 @@ def test_damage_anywhere_is_reported_or_harmless(draw: Draw) -> None:
             case _:
                 data[at : at + 8] = draw.randbytes(8)
         victim.write_bytes(data)
-        log = TopicLog(path, limits, ids)
+        try:
+            log = TopicLog(path, limits, ids)
+        except UnknownVersion:  # one byte of the first magic says so: the file is left as it is
+            assert victim.read_bytes() == data
+            return
         cursor = Cursor(log, 0, draw.random() < 0.5)
         for _ in range(3 * len(model.frames) + 10):
             position = cursor.position
@@ -315,7 +319,7 @@ def test_damage_anywhere_is_reported_or_harmless(draw: Draw) -> None:
                 following = log.segment_after(segment)
                 cursor.seek(log.end if following is None else following.base)
                 continue
-            except UnknownVersion:  # one byte of the magic says so: the file is left as it is
+            except UnknownVersion:  # or of another
                 return
             if run is None:
                 break

@@ -55,8 +55,12 @@ HALF_PUB = pub("t", bytes(MEGABYTE))[: 3 * MEGABYTE // 4]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Only the counting of references frees anything. Nor is anything kept by what was logged."""
+    """Only the counting of references frees anything. Nor is anything kept by what was logged.
+
+    What is there at the beginning is frozen, so that looking through all objects looks at the new ones only.
+    """
     gc.collect()
+    gc.freeze()
     gc.disable()
     logging.disable()
     try:
@@ -64,10 +68,11 @@ def uncollected() -> Iterator[None]:
     finally:
         logging.disable(logging.NOTSET)
         gc.enable()
+        gc.unfreeze()
 
 
 def held() -> Counter[str]:
-    """What there is of all that a connection consists of."""
+    """What there is of all that a connection consists of, of the objects that are not frozen."""
     return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in HELD)
 
 
