@@ -295,6 +295,19 @@ def test_gather_leaves_the_headers_out(twin: ModuleType) -> None:
 
 
 @each_twin
+def test_gather_takes_deferred_batches_where_it_may(twin: ModuleType) -> None:
+    data = written(twin, [(0, [b"a", b"bb"]), (9, [b"later"]), (8, [b"c"]), (0, [b"d"])])
+    frames, *rest = twin.gather(data, 0, len(data), 0, 100, 10**6, True)
+    assert rest == [5, 0, len(data), 0]
+    assert [frames[end - 1 : end] for end in twin.frame_ends(frames)] == [b"a", b"b", b"r", b"c", b"d"]
+    assert twin.gather(data, 0, len(data), 0, 3, 10**6, True)[1] == 3
+    reader = twin.BatchReader()
+    assert not reader.whatever_due
+    reader.data, reader.whatever_due = data, True
+    assert (reader.gather(100, 10**6), reader.count) == (frames, 5)
+
+
+@each_twin
 def test_gather_stops_at_its_bounds(twin: ModuleType) -> None:
     data = written(twin, [(0, [b"a" * 10, b"b" * 20, b"c" * 30])])
     size = FRAME + 10
@@ -948,7 +961,8 @@ def test_the_twins_agree_on_gather(draw: Draw) -> None:
     if remaining and end - start > HEADER:
         start += HEADER  # at the first frame, perhaps
     want, max_bytes = draw.choice([1, 2, 3, 100]), draw.choice([1, 80, 200, 10**6])
-    frames, count, _, stop, _ = both("gather", draw.kind(data), start, end, remaining, want, max_bytes)
+    bounds = remaining, want, max_bytes, draw.random() < 0.5
+    frames, count, _, stop, _ = both("gather", draw.kind(data), start, end, *bounds)
     assert start <= stop <= end
     assert len(pure.frame_ends(frames)) == count <= want
     assert count <= 1 or len(frames) <= max_bytes
@@ -960,8 +974,9 @@ def test_the_twins_agree_on_gather(draw: Draw) -> None:
 def test_the_twins_read_the_same_runs(draw: Draw) -> None:
     data = draw.mangled(draw.log())
     readers = pure.BatchReader(), fast.BatchReader()
+    whatever_due = draw.random() < 0.5
     for reader in readers:
-        reader.data, reader.at = data, 0
+        reader.data, reader.at, reader.whatever_due = data, 0, whatever_due
     if draw.random() < 0.3 and len(data) > HEADER:
         for reader in readers:
             reader.at, reader.remaining = HEADER, 1
@@ -975,7 +990,7 @@ def test_the_twins_read_the_same_runs(draw: Draw) -> None:
         )
         assert one == other
         frames, count, first, stop, remaining = pure.gather(
-            data, before[0], len(data), before[1], want, max_bytes
+            data, before[0], len(data), before[1], want, max_bytes, whatever_due
         )
         assert (ours, one[0]) == (frames, count)
         if count:

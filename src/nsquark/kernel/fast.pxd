@@ -11,7 +11,7 @@ cdef struct Gathered:
 
 
 cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
-                       int64_t max_bytes, Gathered *run)
+                       int64_t max_bytes, bint whatever_due, Gathered *run)
 cpdef (uint64_t, int64_t) next_fins(data, Py_ssize_t start, Py_ssize_t end) except *
 cpdef bytes unfinished_command(data, Py_ssize_t start, Py_ssize_t end, bytes line, int64_t max_msg_size,
                                int64_t max_body_size)
@@ -73,6 +73,7 @@ cdef class BatchReader:
     cdef public bytes data
     cdef public Py_ssize_t at
     cdef public int64_t remaining
+    cdef public bint whatever_due
     cdef readonly int64_t count, timestamp
     cdef readonly uint64_t first_id
 

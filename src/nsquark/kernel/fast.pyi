@@ -70,13 +70,20 @@ class BatchWriter:
     def take(self) -> bytes: ...
 
 def gather(
-    data: Buffer, start: int, end: int, remaining: int, want: int, max_bytes: int
+    data: Buffer,
+    start: int,
+    end: int,
+    remaining: int,
+    want: int,
+    max_bytes: int,
+    whatever_due: bool = False,
 ) -> tuple[Buffer, int, int, int, int]: ...
 
 class BatchReader:
     data: bytes
     at: int
     remaining: int
+    whatever_due: bool
     def __init__(self) -> None: ...
     @property
     def count(self) -> int: ...

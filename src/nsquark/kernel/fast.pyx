@@ -719,16 +719,17 @@ cdef inline Py_ssize_t view_all():
     return <Py_ssize_t> 0x7FFFFFFFFFFFFFFF
 
 
-def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want, int64_t max_bytes):
+def gather(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want, int64_t max_bytes,
+           bint whatever_due=False):
     cdef Gathered run
-    frames = gather_run(data, start, end, remaining, want, max_bytes, &run)
+    frames = gather_run(data, start, end, remaining, want, max_bytes, whatever_due, &run)
     if run.count == 0:
         return b"", 0, -1, start, remaining
     return frames, run.count, run.first, run.at, run.remaining
 
 
 cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining, int64_t want,
-                       int64_t max_bytes, Gathered *run):
+                       int64_t max_bytes, bint whatever_due, Gathered *run):
     # If there is nothing to gather, `run.count` is 0 and the other fields are not set.
     cdef View view
     cdef const uint8_t *p
@@ -746,7 +747,7 @@ cdef object gather_run(data, Py_ssize_t start, Py_ssize_t end, int64_t remaining
                     break
                 p = view.p + at
                 number = nq_get32(p + 12)
-                if nq_get32(p) != MAGIC or nq_get64(p + 40) != 0 or number == 0:
+                if nq_get32(p) != MAGIC or number == 0 or (nq_get64(p + 40) != 0 and not whatever_due):
                     break
                 if count and nq_get64(p + 24) != expected:
                     break
@@ -795,7 +796,9 @@ cdef class BatchReader:
 
     cpdef gather(self, int64_t want, int64_t max_bytes):
         cdef Gathered run
-        frames = gather_run(self.data, self.at, len(self.data), self.remaining, want, max_bytes, &run)
+        frames = gather_run(
+            self.data, self.at, len(self.data), self.remaining, want, max_bytes, self.whatever_due, &run
+        )
         self.count = run.count
         if run.count:
             self.first_id = run.first

@@ -488,13 +488,19 @@ class BatchWriter:
 
 
 def gather(
-    data: Buffer, start: int, end: int, remaining: int, want: int, max_bytes: int
+    data: Buffer,
+    start: int,
+    end: int,
+    remaining: int,
+    want: int,
+    max_bytes: int,
+    whatever_due: bool = False,
 ) -> tuple[Buffer, int, int, int, int]:
     """The next message frames of some batches, without the batch headers between them.
 
     `start` is at a frame of a batch with `remaining` messages to go, or at a header when that is 0. Takes at
-    most `want` messages and (after the first) at most `max_bytes`. Stops where the data end, at a deferred
-    batch, and where ids do not follow each other.
+    most `want` messages and (after the first) at most `max_bytes`. Stops where the data end, where ids do
+    not follow each other, and at a deferred batch unless messages are taken `whatever_due`.
     Returns (frames, count, first id, stop, remaining).
     """
     first = expected = -1
@@ -507,7 +513,9 @@ def gather(
             if end - at < HEADER.size:
                 break
             magic, _, _, number, _, first_id, _, due = HEADER.unpack_from(data, at)
-            if magic != MAGIC or due or number == 0 or (expected >= 0 and first_id != expected):
+            if magic != MAGIC or number == 0 or (due and not whatever_due):
+                break
+            if expected >= 0 and first_id != expected:
                 break
             if end - at < HEADER.size + 34:
                 break
@@ -545,15 +553,17 @@ class BatchReader:
     """Takes runs of frames out of batches, one after the other.
 
     The next frame is in `data` at offset `at`, in a batch with `remaining` messages to go. When
-    `remaining` is 0, there is a batch header instead. The caller sets these three.
+    `remaining` is 0, there is a batch header instead. The caller sets these three. Deferred batches are read
+    like others if the caller sets `whatever_due`.
     """
 
-    __slots__ = ("at", "count", "data", "first_id", "remaining", "timestamp")
+    __slots__ = ("at", "count", "data", "first_id", "remaining", "timestamp", "whatever_due")
 
     def __init__(self) -> None:
         self.data = b""
         self.at = 0
         self.remaining = 0
+        self.whatever_due = False
         self.count = 0
         self.first_id = 0
         self.timestamp = 0
@@ -565,7 +575,7 @@ class BatchReader:
         of the first of them. Otherwise the place stays as it was.
         """
         frames, self.count, first, at, remaining = gather(
-            self.data, self.at, len(self.data), self.remaining, want, max_bytes
+            self.data, self.at, len(self.data), self.remaining, want, max_bytes, self.whatever_due
         )
         if self.count:
             self.first_id, self.at, self.remaining = first, at, remaining

@@ -23,7 +23,6 @@ cdef class Cursor:
     cdef FastSegment _segment
     cdef int64_t _base, _read_size
     cdef object _stood_at
-    cdef bint _whatever_due
     cdef Run _passed
 
     cdef _set_data(self, bytes data, int64_t base)

@@ -32,9 +32,6 @@ class Run:
         self.published = published
 
 
-STEPPED_IN = Run(0, 0, 0, b"")
-
-
 class Cursor:
     """A place in a log. It reads from the tail where it can and from the files where it must.
 
@@ -42,15 +39,14 @@ class Cursor:
     """
 
     __slots__ = (
-        "_base", "_passed", "_read_size", "_reader", "_segment", "_stood_at", "_whatever_due", "log",
-        "position",
+        "_base", "_passed", "_read_size", "_reader", "_segment", "_stood_at", "log", "position",
     )  # fmt: skip
 
     def __init__(self, log: TopicLog, position: int, whatever_due: bool = False) -> None:
         self.log = log
         self.position = position
-        self._whatever_due = whatever_due
         self._reader = BatchReader()  # over the data at hand, of the tail or of a file
+        self._reader.whatever_due = whatever_due
         self._segment: Segment | None = None  # the one that the data are from
         self._base = 0  # the offset in the segment at which the data begin
         self._read_size = READ_SIZE
@@ -140,8 +136,6 @@ class Cursor:
                 return run
             if self._reader.at < len(self._reader.data):
                 passed = self._pass_deferred()
-                if passed is STEPPED_IN:
-                    continue
                 if passed is not None:
                     return passed
             if not self._load():
@@ -151,21 +145,17 @@ class Cursor:
                 return passed
 
     def _pass_deferred(self) -> Run | None:
-        """Pass over a deferred batch at the cursor, or step into it where its due time does not matter."""
+        """Pass over a deferred batch at the cursor, unless its due time does not matter."""
         reader = self._reader
         if reader.remaining or len(reader.data) - reader.at < HEADER.size:
             return None
         magic, _, length, count, position, first_id, _, due = HEADER.unpack_from(reader.data, reader.at)
         if magic != MAGIC:
             raise self._corrupt("no batch begins here")
-        if not due:
-            return None
+        if not due or reader.whatever_due:
+            return None  # the data end within the batch
         if position != self.position or position + count > self.log.end:
             raise self._corrupt(f"positions {position} to {position + count} where {self.position} follows")
-        if self._whatever_due:
-            reader.at += HEADER.size
-            reader.remaining = count
-            return STEPPED_IN
         self.position += count
         reader.at += length
         return Run(position, count, first_id, b"", due)
@@ -220,7 +210,7 @@ class Cursor:
         """Set the cursor to the offset `at` of the data, in a batch with `remaining` messages to go."""
         self._reader.at = at
         self._reader.remaining = remaining
-        if remaining and not self._whatever_due:
+        if remaining and not self._reader.whatever_due:
             self._pass_rest_of_deferred()
 
     def _locate(self) -> bool:

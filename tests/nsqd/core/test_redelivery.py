@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gc
 import random
+import tracemalloc
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsquark.nsqd.core import redelivery
 from nsquark.nsqd.core.redelivery import DeferredQueue, RequeuedQueue, RequeuedRange
 from tests.nsqd.costs import calls
+
+LONG = 1_700_000_000_000_000_000
 
 
 def messages(queue: RequeuedQueue | DeferredQueue) -> list[int]:
@@ -113,9 +118,9 @@ def test_what_is_deferred_comes_by_its_time(draw: random.Random) -> None:
     for _ in range(draw.randint(0, 12)):
         expected.sort()
         if draw.random() < 0.4 and expected:
-            first = queue.first
+            assert queue.next_due == expected[0][0]
+            first = queue.pop()
             assert (first.due, first.position) == expected[0]
-            assert queue.pop() == first
             del expected[: first.number]
         else:
             start = draw.randrange(60)
@@ -124,6 +129,78 @@ def test_what_is_deferred_comes_by_its_time(draw: random.Random) -> None:
             expected = [each for each in expected if not start <= each[1] < end]
         expected.sort()
         holds(queue, [position for _, position in expected])
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**64).map(random.Random))
+def test_many_deferred_ranges_are_kept_in_both_orders(draw: random.Random) -> None:
+    queue, expected = DeferredQueue(), dict[int, tuple[int, int, int]]()  # position: (due, end, attempts)
+    with patch.object(redelivery, "BLOCK_ENTRIES", 4), patch.object(redelivery, "MANY_DROPPED", 3):
+        free = draw.sample(range(200), 200)
+        for _ in range(draw.randrange(120)):
+            if free and (draw.random() < 0.6 or not expected):
+                position = free.pop()
+                due, number, attempts = draw.randrange(-2, 9), draw.randrange(1, 9), draw.randrange(3)
+                queue.push(due, 10 * position, number, attempts)
+                expected[10 * position] = due, 10 * position + number, attempts
+            elif draw.random() < 0.5 and expected:
+                first = queue.pop()
+                assert (first.due, first.position) == min((due, at) for at, (due, *_) in expected.items())
+                assert expected.pop(first.position) == (
+                    first.due, first.position + first.number, first.attempts,
+                )  # fmt: skip
+                if draw.random() < 0.5:  # requeued for the same time
+                    queue.push(*first)
+                    expected[first.position] = first.due, first.position + first.number, first.attempts
+            else:
+                start = draw.randrange(2000)
+                stop = start + draw.choice([1, 5, 30, 2000])
+                queue.drop(start, stop)
+                for at, (due, end, attempts) in list(expected.items()):
+                    if start < end and at < stop:
+                        del expected[at]
+                        for low, high in ((at, min(end, start)), (max(at, stop), end)):
+                            if low < high:
+                                expected[low] = due, high, attempts
+            there = [(due, at, end - at, attempts) for at, (due, end, attempts) in expected.items()]
+            assert list(queue) == sorted(there)
+            by_position = sorted(there, key=lambda each: each[1])
+            assert list(queue.by_position()) == by_position
+            at = draw.randrange(2000)
+            assert queue.from_position(at, 3) == [each for each in by_position if each[1] >= at][:3]
+            assert queue.count == sum(each[2] for each in there)
+            assert queue.low == (by_position[0][1] if there else None)
+            assert bool(queue) == bool(there)
+            if there:
+                assert queue.next_due == min(there)[0]
+
+
+def test_keys_of_what_was_dropped_do_not_stay_in_memory_for_long() -> None:
+    queue = DeferredQueue()
+    queue.push(0, 0, 1, 0)
+    tracemalloc.start()
+    try:
+        for round_ in range(20):
+            for position in range(1, 5_001):
+                queue.push(round_, position, 1, 0)
+            queue.drop(1, 5_001)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000
+    holds(queue, [0])
+
+
+def test_a_deferred_message_takes_less_than_a_hundred_bytes() -> None:
+    queue = DeferredQueue()
+    tracemalloc.start()
+    try:
+        for position in range(20_000):
+            queue.push(LONG + 1000 * position, LONG + position, 1, 0)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100 * 20_000
 
 
 def filled(kind: type[RequeuedQueue] | type[DeferredQueue], size: int) -> RequeuedQueue | DeferredQueue:

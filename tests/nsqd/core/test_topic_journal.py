@@ -381,6 +381,10 @@ def test_damage_to_any_piece_of_the_snapshot_loses_nothing(rig: Rig, tmp_path: P
     assert channel.unfinished >= rig.channel.unfinished
 
 
+def each_position(deferred: Deferred) -> range:
+    return range(deferred.position, deferred.position + deferred.count)
+
+
 @given(st.integers(0, 2**64).map(random.Random))
 @settings(max_examples=200, deadline=None)
 def test_deferred_messages_wait_for_their_channel_unless_it_has_passed_them(draw: random.Random) -> None:
@@ -396,15 +400,18 @@ def test_deferred_messages_wait_for_their_channel_unless_it_has_passed_them(draw
         if draw.random() < 0.7:
             deferred.append(Deferred(at, count, 1000 + at))
         at += count
-    expected = dict(state.waiting)
+    expected: dict[int, int] = {}
+    requeued = dict(state.waiting)
     passed = {each for start, end in state.passed for each in range(start, end)}
     for each in deferred:
         for position in range(max(each.position, state.position), each.position + each.count):
             if position not in passed:
-                expected[position] = (0, each.due)
+                expected[position] = each.due
                 passed.add(position)
-    restore_deferred(state, deferred)
-    assert state.waiting == expected
+    waiting = restore_deferred(state, deferred)
+    found = [(position, each.due) for each in waiting for position in each_position(each)]
+    assert found == sorted(expected.items())
+    assert state.waiting == requeued
     assert {each for start, end in state.passed for each in range(start, end)} == passed
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from nsquark.log import ChannelState, Cursor, Deferred, Journal, JournalRecords,
 from nsquark.names import is_ephemeral
 
 from .in_flight import Flight
-from .redelivery import DeferredQueue, DeferredRange, RequeuedQueue
+from .redelivery import DeferredQueue, RequeuedQueue
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -121,20 +122,20 @@ class Backlog:
 
     # ---- what survives
 
-    def restore(self, state: ChannelState, now: int) -> None:
-        """Go on from what the journal knows."""
+    def restore(self, state: ChannelState, deferred: Iterable[Deferred], now: int) -> None:
+        """Go on from what the journal knows. `deferred` waits as well, and is in order."""
         self.cursor.seek(state.position)
         self.skipped = state.passed
         self.moves, self.emptied = state.moves, state.emptied
-        later = []
-        for position, (attempts, due) in sorted(state.waiting.items()):
+        known = [(position, 1, *state.waiting[position]) for position in sorted(state.waiting)]
+        published = ((each.position, each.count, 0, each.due) for each in deferred)
+        for position, number, attempts, due in merge(known, published) if known else published:
             if due > now:
-                later.append(DeferredRange(due, position, 1, attempts))
+                self.deferred.push(due, position, number, attempts)
             else:
-                self.requeued.push(position, 1, attempts, state.position)
-        if later:
-            self.deferred.fill(later)
-            self.wake_when_due(self.deferred.first.due)
+                self.requeued.push(position, number, attempts, state.position)
+        if self.deferred:
+            self.wake_when_due(self.deferred.next_due)
 
     def snapshot(self, journal: JournalRecords) -> Iterator[None]:
         """Add everything to the records of a journal.

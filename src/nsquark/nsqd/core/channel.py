@@ -279,13 +279,13 @@ class Channel(ChannelDelivery):
         """Queue what was deferred until now; of very many, some, and the rest when others had their turn."""
         room = WOKEN_AT_ONCE
         deferred = self.deferred
-        while room > 0 and deferred and deferred.first.due <= now:
+        while room > 0 and deferred and deferred.next_due <= now:
             due = deferred.pop()
             self.requeued.push(due.position, due.number, due.attempts, self.end_of_queue())
             room -= 1
         self.deliver_soon()
         if deferred:
-            self.wake_when_due(deferred.first.due)
+            self.wake_when_due(deferred.next_due)
 
     # ---- what operators do
 

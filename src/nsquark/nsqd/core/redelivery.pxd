@@ -30,6 +30,36 @@ cdef class RequeuedQueue:
 
 
 @cython.final
+cdef class DeferredBlock:
+    cdef public object dues, positions, numbers, attempts
+
+    cdef insert(self, Py_ssize_t at, due, position, number, attempts)
+    cpdef entry(self, Py_ssize_t at)
+    cdef remove(self, Py_ssize_t first, Py_ssize_t last)
+    cdef DeferredBlock split(self)
+
+
+@cython.final
 cdef class DeferredQueue:
-    cdef object _by_due, _by_position
+    cdef list _blocks, _starts, _keys
+    cdef Py_ssize_t _entries
     cdef readonly int64_t count
+
+    @cython.locals(block=DeferredBlock, index=Py_ssize_t, other=DeferredBlock)
+    cpdef push(self, due, position, number, attempts)
+
+    @cython.locals(block=DeferredBlock, index=Py_ssize_t, at=Py_ssize_t)
+    cpdef pop(self)
+
+    @cython.locals(block=DeferredBlock, index=Py_ssize_t, first=Py_ssize_t, last=Py_ssize_t)
+    cpdef drop(self, start, end)
+
+    cdef Py_ssize_t _block_of(self, position)
+
+    @cython.locals(block=DeferredBlock, at=Py_ssize_t)
+    cdef _find(self, key)
+
+    @cython.locals(block=DeferredBlock, index=Py_ssize_t, at=Py_ssize_t)
+    cdef _cut(self, position)
+
+    cdef _forget_stale(self)

@@ -10,15 +10,20 @@ The ranges of a queue do not overlap: a channel has every message in one place o
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sortedcontainers import SortedKeyList, SortedList
+from sortedcontainers import SortedKeyList
 
 MANY_DROPPED = 1000
+BLOCK_ENTRIES = 500
+LAST_POSITION = (1 << 64) - 1
 
 
 class RequeuedRange:
@@ -164,70 +169,212 @@ class DeferredRange(NamedTuple):
     attempts: int
 
 
-class DeferredQueue:
-    """Deferred messages, by due time."""
+class DeferredBlock:
+    """Some entries of a `DeferredQueue` that follow each other by position: a column for each field."""
 
-    __slots__ = ("_by_due", "_by_position", "count")
+    __slots__ = ("attempts", "dues", "numbers", "positions")
 
     def __init__(self) -> None:
-        self._by_due: Any = SortedList()
-        self._by_position: Any = SortedKeyList(key=attrgetter("position"))
+        self.dues = array("q")
+        self.positions = array("Q")
+        self.numbers = array("I")
+        self.attempts = array("I")
+
+    def insert(self, at: int, due: int, position: int, number: int, attempts: int) -> None:
+        self.dues.insert(at, due)
+        self.positions.insert(at, position)
+        self.numbers.insert(at, number)
+        self.attempts.insert(at, attempts)
+
+    def entry(self, at: int) -> DeferredRange:
+        return DeferredRange(self.dues[at], self.positions[at], self.numbers[at], self.attempts[at])
+
+    def remove(self, first: int, last: int) -> None:
+        """Remove the entries [first, last)."""
+        del self.dues[first:last]
+        del self.positions[first:last]
+        del self.numbers[first:last]
+        del self.attempts[first:last]
+
+    def split(self) -> DeferredBlock:
+        """Keep the first half; returns the other one."""
+        half = len(self.positions) // 2
+        other = DeferredBlock()
+        other.dues, other.positions = self.dues[half:], self.positions[half:]
+        other.numbers, other.attempts = self.numbers[half:], self.attempts[half:]
+        self.remove(half, len(self.positions))
+        return other
+
+
+class DeferredQueue:
+    """Deferred messages, by due time.
+
+    The entries are in blocks, by position. Their order in time is a heap of keys, which are numbers: the due
+    time and the position. A key is stale when its entry was dropped. Stale keys stay in the heap until they
+    are its first, or the most of it.
+    """
+
+    __slots__ = ("_blocks", "_entries", "_keys", "_starts", "count")
+
+    def __init__(self) -> None:
+        self._blocks: list[DeferredBlock] = []  # none is empty
+        self._starts: list[int] = []  # for each block: no position in it is lower, and all before it are
+        self._keys: list[int] = []  # a heap; the first is not stale
+        self._entries = 0
         self.count = 0  # messages
 
     def __bool__(self) -> bool:
-        return bool(self._by_due)
+        return self._entries > 0
 
     def __iter__(self) -> Iterator[DeferredRange]:
-        return iter(self._by_due)
+        """By due time. The queue must not change meanwhile."""
+        keys = self._keys
+        # What may come next: keys of the heap whose parents were visited, each with its place there.
+        following = [(keys[0], 0)] if keys else []
+        before = -1
+        while following:
+            key, at = heappop(following)
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(keys):
+                    heappush(following, (keys[child], child))
+            if key != before and (entry := self._find(key)) is not None:
+                yield entry
+            before = key
 
     @property
-    def first(self) -> DeferredRange:
-        entry: DeferredRange = self._by_due[0]
-        return entry
+    def next_due(self) -> int:
+        """The due time of the first entry."""
+        return self._keys[0] >> 64
 
     @property
     def low(self) -> int | None:
         """The lowest position in the queue."""
-        return self._by_position[0].position if self._by_position else None
+        return self._blocks[0].positions[0] if self._blocks else None
 
     def by_position(self) -> Iterator[DeferredRange]:
-        return iter(self._by_position)
+        for block in self._blocks:
+            for at in range(len(block.positions)):
+                yield block.entry(at)
 
     def from_position(self, position: int, most: int) -> list[DeferredRange]:
         """At most `most` of the entries that begin with this position or a higher one, in that order."""
-        return list(islice(self._by_position.irange_key(position), most))
+        found: list[DeferredRange] = []
+        for index in range(self._block_of(position), len(self._blocks)):
+            block = self._blocks[index]
+            at = bisect_left(block.positions, position)
+            end = min(len(block.positions), at + most - len(found))
+            found += [block.entry(each) for each in range(at, end)]
+            if len(found) >= most:
+                break
+        return found
 
     def push(self, due: int, position: int, number: int, attempts: int) -> None:
-        entry = DeferredRange(due, position, number, attempts)
-        self._by_due.add(entry)
-        self._by_position.add(entry)
+        heappush(self._keys, due << 64 | position)
         self.count += number
-
-    def fill(self, entries: Sequence[DeferredRange]) -> None:
-        """Put all of these into an empty queue. Many at once cost far less than one by one."""
-        self._by_due.update(entries)
-        self._by_position.update(entries)
-        self.count += sum(entry.number for entry in entries)
+        self._entries += 1
+        blocks = self._blocks
+        if not blocks or position > blocks[-1].positions[-1]:  # as most of them are
+            if not blocks or len(blocks[-1].positions) >= BLOCK_ENTRIES:
+                blocks.append(DeferredBlock())
+                self._starts.append(position)
+            block = blocks[-1]
+            block.dues.append(due)
+            block.positions.append(position)
+            block.numbers.append(number)
+            block.attempts.append(attempts)
+            return
+        index = self._block_of(position)
+        block = blocks[index]
+        self._starts[index] = min(self._starts[index], position)
+        block.insert(bisect_left(block.positions, position), due, position, number, attempts)
+        if len(block.positions) > BLOCK_ENTRIES:
+            other = block.split()
+            blocks.insert(index + 1, other)
+            self._starts.insert(index + 1, other.positions[0])
 
     def pop(self) -> DeferredRange:
-        entry: DeferredRange = self._by_due.pop(0)
-        self._by_position.remove(entry)
+        """Take the first entry."""
+        position = heappop(self._keys) & LAST_POSITION
+        index = self._block_of(position)
+        block = self._blocks[index]
+        at = bisect_left(block.positions, position)
+        entry = block.entry(at)
+        block.remove(at, at + 1)
+        if not block.positions:
+            del self._blocks[index], self._starts[index]
         self.count -= entry.number
+        self._entries -= 1
+        self._forget_stale()
         return entry
 
     def drop(self, start: int, end: int) -> None:
         """Forget the positions [start, end)."""
-        for entry in _overlapping(self._by_position, start, end):
-            self._by_due.remove(entry)
-            self._by_position.remove(entry)
-            self.count -= entry.number
-            for first, last in _without(entry.position, entry.position + entry.number, start, end):
-                self.push(entry.due, first, last - first, entry.attempts)
+        if start >= end or not self._blocks:
+            return
+        self._cut(start)
+        self._cut(end)
+        index = self._block_of(start)
+        while index < len(self._blocks):
+            block = self._blocks[index]
+            first, last = bisect_left(block.positions, start), bisect_left(block.positions, end)
+            self.count -= sum(block.numbers[first:last])
+            self._entries -= last - first
+            is_last = last < len(block.positions)
+            block.remove(first, last)
+            if block.positions:
+                index += 1
+            else:
+                del self._blocks[index], self._starts[index]
+            if is_last:
+                break
+        self._forget_stale()
 
     def clear(self) -> None:
-        self._by_due.clear()
-        self._by_position.clear()
-        self.count = 0
+        self._blocks.clear()
+        self._starts.clear()
+        self._keys.clear()
+        self._entries = self.count = 0
+
+    def _block_of(self, position: int) -> int:
+        """Where in `_blocks` the entry of this position is, or would be."""
+        return max(0, bisect_right(self._starts, position) - 1)
+
+    def _find(self, key: int) -> DeferredRange | None:
+        """The entry with this key; None if the key is stale."""
+        due, position = key >> 64, key & LAST_POSITION
+        block = self._blocks[self._block_of(position)]
+        at = bisect_left(block.positions, position)
+        if at < len(block.positions) and block.positions[at] == position and block.dues[at] == due:
+            return block.entry(at)
+        return None
+
+    def _cut(self, position: int) -> None:
+        """Make two entries of one that holds both this position and the one before it."""
+        index = self._block_of(position)
+        at = bisect_left(self._blocks[index].positions, position) - 1
+        if at < 0:  # the entry before the position is the last of the block before
+            if index == 0:
+                return
+            index -= 1
+            at = len(self._blocks[index].positions) - 1
+        block = self._blocks[index]
+        due, first, number, attempts = block.entry(at)
+        if first + number > position:
+            block.numbers[at] = position - first
+            self.count -= first + number - position
+            self.push(due, position, first + number - position, attempts)
+
+    def _forget_stale(self) -> None:
+        """Have the first key be none that is stale, and most of the keys."""
+        keys = self._keys
+        if not self._entries:
+            keys.clear()
+        elif len(keys) - self._entries > max(MANY_DROPPED, self._entries):
+            self._keys = [entry.due << 64 | entry.position for entry in self.by_position()]
+            heapify(self._keys)
+        elif len(keys) > self._entries:
+            while self._find(keys[0]) is None:
+                heappop(keys)
 
 
 def _overlapping(by_position: Any, start: int, end: int) -> list[Any]:

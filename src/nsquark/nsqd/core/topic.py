@@ -128,12 +128,12 @@ class Topic(TopicChannels):
             if known is None:
                 self._pass_lost(channel, channel.cursor.position, self.pumped)
                 continue
-            restore_deferred(known, passed_on)
             for start, end in log.gaps(known.position):
                 known.finish(start, min(end, self.pumped))
+            waiting = restore_deferred(known, passed_on)
             known.settle(log.end)
             known.position = max(known.position, log.first)
-            channel.restore(known, now)
+            channel.restore(known, waiting, now)
         self.journal.state = JournalState()  # the channels have it now, and go on from there
         if used_on:
             self.journal.use_on()

@@ -221,21 +221,26 @@ def all_deferred(log: TopicLog, journaled: list[Deferred], pumped: int) -> list[
     return found
 
 
-def restore_deferred(state: ChannelState, deferred: Iterable[Deferred]) -> None:
+def restore_deferred(state: ChannelState, deferred: Iterable[Deferred]) -> list[Deferred]:
     """Deferred messages that were passed on to a channel wait there, unless it has finished them.
 
-    `deferred` is in order, and each position comes once.
+    Returns those that wait. `deferred` is in order, and each position comes once.
     """
-    passed, waiting = state.passed, state.waiting
+    passed = state.passed
+    waiting: list[Deferred] = []
     begin = end = state.position  # of a run that waits, and is not added to `passed` yet
     for each in deferred:
-        first, stop = max(each.position, state.position), each.position + each.count
-        pieces = list(passed.gaps(first, stop)) if passed.overlaps(first, stop) else [(first, stop)]
+        first, stop = each.position, each.position + each.count
+        if first >= state.position and not passed.overlaps(first, stop):
+            waiting.append(each)  # there may be a million of these
+            pieces = [(first, stop)]
+        else:
+            pieces = list(passed.gaps(max(first, state.position), stop))
+            waiting += [Deferred(low, high - low, each.due) for low, high in pieces]
         for first, stop in pieces:
-            for position in range(first, stop):
-                waiting[position] = (0, each.due)
             if first > end:
                 passed.add(begin, end)
                 begin = first
             end = max(end, stop)
     passed.add(begin, end)
+    return waiting
