@@ -369,6 +369,27 @@ async def test_a_damaged_journal_is_told_and_redelivers(tmp_path: Path) -> None:
         assert (await nsqd.http("GET", "/ping"))[0] == 200
 
 
+@pytest.mark.parametrize("published", [False, True])
+async def test_an_empty_journal_is_damage_where_there_were_messages(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, published: bool
+) -> None:
+    """A kill between the creation of a topic's first journal and the write leaves an empty one."""
+    async with running(tmp_path) as api:
+        await api.done("/topic/create?topic=t")
+        if published:
+            await api.done("/pub?topic=t", b"x")
+    folder = tmp_path / "topics" / "t"
+    for journal in folder.glob("journal.*"):
+        journal.unlink()
+    (folder / "journal.000001").touch()
+    async with running(tmp_path) as api:
+        assert (await api.get("/ping")).status == (500 if published else 200)
+        assert ("the journal does not read" in caplog.text) is published
+        await api.done("/pub?topic=t", b"y")
+    assert len(list(folder.glob("*.bad"))) == published
+    assert "journal.000001" not in {each.name for each in folder.iterdir()}
+
+
 async def test_a_damaged_stage_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put = "/staged/put?app=a&batch=1&partition=0&attempt=x&topic=t&seq="
     body = b"\0\0\0\1" + b"\0\0\0\3abc"
