@@ -51,7 +51,7 @@ async def table(world: World) -> Table:
     result = Table(
         "nsqd, HTTP, between replicas",
         "Nsqds with `--replica-secret-file`, asked with that secret in a header: a *node*, a *follower* "
-        "(`--replica-of`) and a *member* of a replica group that does not serve clients. A member that serves "
+        "(`--replica-of`) and a *member* of a replica group that serves no clients. A member that serves "
         "has the routes of a node, too. `--http-auth` does not count here, but for `GET /replica`, which any "
         "known secret reads. Without the file, a client on the same machine may do all of it and others get "
         "`403 REPLICA_SECRET_REQUIRED`. A client whose certificate was verified (`require-verify`) needs no "
