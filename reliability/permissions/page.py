@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from . import nsqadmin, nsqd_http, nsqd_tcp, nsqlookupd
+from . import nsqadmin, nsqd_http, nsqd_tcp, nsqlookupd, replicas
 from .table import Table
 from .world import World, running
 
@@ -25,6 +25,7 @@ async def tables(world: World) -> list[Table]:
     return [
         await nsqd_tcp.table(world),
         await nsqd_http.table(world),
+        await replicas.table(world),
         await nsqlookupd.commands(world),
         await nsqlookupd.routes(world),
         await nsqadmin.table(world),

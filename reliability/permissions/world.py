@@ -49,6 +49,7 @@ class World:
     admin: Nsqadmin  # asks `open`, knows no admins
     guarded_admin: Nsqadmin  # asks `guarded` with a secret for everything; alice is its admin
     refused_admin: Nsqadmin  # asks `guarded` with a secret that is wrong
+    replicas: dict[str, Nsqd]  # a node, a follower, a member of a group: all with a secret
     clients: list[Who] = field(default_factory=list)
     superusers: dict[str, Superuser] = field(default_factory=dict)
 
@@ -57,6 +58,7 @@ class World:
         return [
             *(self.open, self.tls, self.mutual, self.guarded),
             *(self.nsqlookupd, self.admin, self.guarded_admin, self.refused_admin),
+            *self.replicas.values(),
         ]
 
     def log(self) -> list[str]:
@@ -83,11 +85,13 @@ async def running(folder: Path) -> AsyncIterator[World]:
     server, key = authority.sign("server")
     shown, alien = authority.sign("client", "a client"), stranger.sign("client", "a stranger")
     words = {
-        name: f"{name.replace(' ', '-')}-{secrets.token_hex(8)}" for name in (*GRANTS, "wrong", "graphite")
+        name: f"{name.replace(' ', '-')}-{secrets.token_hex(8)}"
+        for name in (*GRANTS, "wrong", "graphite", "replica")
     }
-    secret_file, wrong_file = folder / "secret", folder / "wrong"
+    secret_file, wrong_file, replica_file = folder / "secret", folder / "wrong", folder / "replica"
     secret_file.write_text(words["everything"])
     wrong_file.write_text(words["wrong"])
+    replica_file.write_text(words["replica"])
     tls_flags = [f"--tls-cert={server}", f"--tls-key={key}", "--https-address=127.0.0.1:0"]
     debug, here = "--log-level=debug", "--broadcast-address=127.0.0.1"
     with_tls = [*tls_flags, "--tls-required", debug]
@@ -123,8 +127,18 @@ async def running(folder: Path) -> AsyncIterator[World]:
             Nsqadmin(*to_guarded, f"--http-client-secret-file={wrong_file}"),
         ]
         await asyncio.gather(*map(start, admins))
+        shared, nobody = f"--replica-secret-file={replica_file}", "http://127.0.0.1:1"
+        group = ["--replica-group=g", "--replica-member=a", f"--replica-etcd={nobody}", "--node-id=7"]
+        replicas = {
+            "node": Nsqd(folder / "node", debug, shared),
+            "follower": Nsqd(folder / "follower", debug, shared, f"--replica-of={nobody}"),
+            "member": Nsqd(folder / "member", debug, here, shared, *group),
+        }
+        for each in (replicas["follower"], replicas["member"]):
+            each.services = ("HTTP",)  # neither serves clients
+        await asyncio.gather(*map(start, replicas.values()))
         daemons = (plain, tls, both, guarded, nsqlookupd, admins[0], admins[1], admins[2])
-        world = World(authority, auth_server, words, *daemons)
+        world = World(authority, auth_server, words, *daemons, replicas)
         anonymous, known, unknown = (
             authority.client_context(),
             authority.client_context(shown),

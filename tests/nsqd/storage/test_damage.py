@@ -132,6 +132,39 @@ async def test_a_damaged_old_segment_costs_one_batch(tmp_path: Path, at_run_time
         assert (await nsqd.http("GET", "/ping"))[0] == 200
 
 
+async def test_a_segment_that_is_gone_costs_its_messages_and_is_told(tmp_path: Path) -> None:
+    flags = ("--max-bytes-per-file=700", "--mem-queue-size=1")
+    await filled(tmp_path, *flags)
+    victim, following = segments(tmp_path)[1:3]
+    first, end = int(victim.stem), int(following.stem)
+    victim.unlink()
+    with Nsqd(tmp_path, *flags).start() as nsqd:
+        assert await delivered(nsqd, 20 - (end - first)) == BODIES[:first] + BODIES[end:]
+        assert f"lost positions {first} to {end - 1}" in nsqd.wait_for_line("ERROR: TOPIC")
+        assert (await nsqd.http("GET", "/ping"))[0] == 500
+
+
+async def test_a_segment_that_is_gone_while_nsqd_runs_is_waited_for(tmp_path: Path) -> None:
+    """Its topic and others take publishes, and its channel goes on when the file is there again."""
+    flags = ("--max-bytes-per-file=700", "--mem-queue-size=1")
+    await filled(tmp_path, *flags)
+    with Nsqd(tmp_path, *flags).start() as nsqd:
+        victim = segments(tmp_path)[1]
+        victim.rename(tmp_path / "away")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", 50)
+            messages = [await client.message() for _ in range(int(victim.stem))]
+            assert victim.name in nsqd.wait_for_line("ERROR: channel t:c cannot read")
+            status, text = await nsqd.http("GET", "/ping")
+            assert (status, victim.name in text.decode()) == (500, True)
+            for topic in ("t", "other"):
+                assert (await nsqd.http("POST", f"/pub?topic={topic}", b"more"))[0] == 200
+            (tmp_path / "away").rename(victim)
+            messages += [await client.message() for _ in range(20 + 1 - len(messages))]
+            assert [message.body for message in messages] == [*BODIES, b"more"]
+        assert (await nsqd.http("GET", "/ping"))[0] == 200
+
+
 async def test_a_torn_tail_is_cut_with_a_line(tmp_path: Path) -> None:
     await filled(tmp_path)
     [segment] = segments(tmp_path)
@@ -367,6 +400,27 @@ async def test_a_damaged_journal_is_told_and_redelivers(tmp_path: Path) -> None:
         assert (await nsqd.http("GET", "/ping"))[0] == 500
         assert (await nsqd.http("POST", "/health/acknowledge"))[0] == 200
         assert (await nsqd.http("GET", "/ping"))[0] == 200
+
+
+@pytest.mark.parametrize("published", [False, True])
+async def test_an_empty_journal_is_damage_where_there_were_messages(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, published: bool
+) -> None:
+    """A kill between the creation of a topic's first journal and the write leaves an empty one."""
+    async with running(tmp_path) as api:
+        await api.done("/topic/create?topic=t")
+        if published:
+            await api.done("/pub?topic=t", b"x")
+    folder = tmp_path / "topics" / "t"
+    for journal in folder.glob("journal.*"):
+        journal.unlink()
+    (folder / "journal.000001").touch()
+    async with running(tmp_path) as api:
+        assert (await api.get("/ping")).status == (500 if published else 200)
+        assert ("the journal does not read" in caplog.text) is published
+        await api.done("/pub?topic=t", b"y")
+    assert len(list(folder.glob("*.bad"))) == published
+    assert "journal.000001" not in {each.name for each in folder.iterdir()}
 
 
 async def test_a_damaged_stage_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

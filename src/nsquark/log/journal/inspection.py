@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from nsquark import kernel
 from nsquark.errors import UnknownVersion
 from nsquark.kernel.pure import BLOCK
 
+from ..archived import SUFFIX as ARCHIVED
 from ..damage import Damage
 from ..file_names import names_in, parse_stem, with_term
+from ..segment import SUFFIX as SEGMENT
 from .records import MAGIC
 from .state import JournalState
 
@@ -35,15 +38,16 @@ class InspectedJournal:
 
     state: JournalState
     generations: list[int]
-    readable: bool  # there is a file that can be used, or there are no files
+    readable: bool  # there is a file that can be used, or nothing was ever written
     paths: list[Path]  # of the files of these generations
     files: list[JournalFile]  # the newer ones that cannot be used, and then the one that is used
 
 
 def inspect_journal(directory: Path) -> InspectedJournal:
     """Read the journal without changing anything. Raises UnknownVersion and OSError."""
-    names = [name for name in names_in(directory) if name.startswith(PREFIX)]
-    parsed = [(parse_stem(name[len(PREFIX) :]), directory / name) for name in names]
+    names = names_in(directory)
+    journals = [name for name in names if name.startswith(PREFIX)]
+    parsed = [(parse_stem(name[len(PREFIX) :]), directory / name) for name in journals]
     known = sorted((number, path) for number, path in parsed if number is not None)
     generations, found = [number[0] for number, _ in known], [path for _, path in known]
     files: list[JournalFile] = []
@@ -52,7 +56,18 @@ def inspect_journal(directory: Path) -> InspectedJournal:
         files.append(_read_file(path))
         if files[-1].whole:
             return InspectedJournal(files[-1].state, generations, True, found, files)
-    return InspectedJournal(JournalState(), generations, not generations, found, files)
+    nothing = not any(file.size for file in files) and not _has_messages(directory, names)
+    return InspectedJournal(JournalState(), generations, nothing, found, files)
+
+
+def _has_messages(directory: Path, names: list[str]) -> bool:
+    """Whether the log beside the journal has, or had, any.
+
+    A topic's first journal is written before its first message. So an empty journal beside an empty log is
+    that of a topic whose creation was killed between the creation of the file and the write.
+    """
+    logs = (name for name in names if name.endswith((SEGMENT, ARCHIVED)))
+    return any(os.stat(directory / name).st_size for name in logs)
 
 
 def file_name(generation: int, term: int = 0) -> str:

@@ -25,10 +25,8 @@ FAMILIES = (
 )
 
 
-async def follow(options: Options, stop: asyncio.Event) -> bool:
-    """Keep a warm copy until `stop` is set; returns whether the copy was promoted. Raises StartError."""
-    access, follower = ReplicaAccess(options), Follower(options)
-    promoted = asyncio.Event()
+def router(follower: Follower, access: ReplicaAccess, promoted: asyncio.Event) -> Router:
+    """All routes of a follower. A promotion sets `promoted`."""
 
     def ping(_request: Request) -> Response:
         return plain_text(200, "OK")
@@ -70,8 +68,15 @@ async def follow(options: Options, stop: asyncio.Event) -> bool:
     table.add("GET", "/replica", tell)
     table.add("GET", "/metrics", metrics)
     table.add("POST", "/replica/promote", promote)
+    return table
+
+
+async def follow(options: Options, stop: asyncio.Event) -> bool:
+    """Keep a warm copy until `stop` is set; returns whether the copy was promoted. Raises StartError."""
+    access, follower = ReplicaAccess(options), Follower(options)
+    promoted = asyncio.Event()
+    http = HttpServer(router(follower, access, promoted))
     servers = []
-    http = HttpServer(table)
     if options.http_address:
         sock = listen("nsqd", options.http_address, unix=True)
         logger.info("HTTP: listening on %s", shown(sock))
