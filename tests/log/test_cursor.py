@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import cast
 
@@ -350,3 +351,30 @@ def test_a_cursor_that_rests_between_reads_reads_the_same(draw: Draw) -> None:
             seen.append(runs)
         assert seen[0] == seen[1] == seen[2]
         log.close()
+
+
+@pytest.mark.parametrize("size", [1000, 700_000, 3_000_000])
+def test_a_file_of_large_messages_is_read_about_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    log = TopicLog(tmp_path, Limits(tail_messages=1), Ids())
+    bodies = [b"%d" % number + bytes(size) for number in range(2000 if size == 1000 else 8)]
+    for body in bodies:
+        log.add_bodies([body], 1, 0)
+        log.commit()
+    read: list[int] = []
+    pread = os.pread
+
+    def counting(fd: int, length: int, offset: int) -> bytes:
+        data = pread(fd, length, offset)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    cursor, found = Cursor(log, 0), list[bytes]()
+    while (run := cursor.read(1000, 1)) is not None:
+        found.append(body_of(bytes(run.frames)))
+    assert found == bodies
+    # and the first of them once more, in pieces that grow until it is whole
+    assert sum(read) < log.size + 2 * size + READ_SIZE
+    log.close()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nsquark import kernel
 from nsquark.log import UNLIMITED, Cursor, Limits, LogSync, Ranges, Retention, TopicLog, files, topic_log
+from nsquark.log import segment as segment_module
 from tests.log.contents import (
     EVERYTHING,
     Draw,
@@ -314,6 +315,58 @@ def test_a_large_log_that_is_all_consumed_begins_a_new_segment(
     log.close()
     log = opened(tmp_path)
     assert (log.first, log.end) == (3, 4)
+    log.close()
+
+
+def test_a_large_log_that_is_nearly_consumed_begins_a_new_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ROLL_WHEN_NEARLY_CONSUMED", 8 * ONE)
+    monkeypatch.setattr(segment_module, "INDEX_STRIDE", ONE)
+    log, model = filled(tmp_path, 7)
+    assert not log.lets_go_before(6)
+    assert log.trim(6, 0.0) == []  # too small to be worth it
+    model.publish(log, [(0, [b"%010d" % 7])])
+    assert not log.lets_go_before(5)
+    assert log.trim(5, 0.0) == []  # three of eight are needed
+    assert [path.name for path in segments(tmp_path)] == [f"{0:020d}.log"]
+    assert log.lets_go_before(6)
+    assert log.trim(6, 0.0) == []  # two are, so the file stays, and is the last but one
+    assert [path.name for path in segments(tmp_path)] == [f"{0:020d}.log", f"{8:020d}.log"]
+    model.publish(log, [(0, [b"next"])])
+    assert not log.lets_go_before(7)
+    assert log.lets_go_before(8)
+    assert read_all(log) == model.frames
+    delete(log.trim(8, 0.0))
+    assert (log.first, log.end) == (8, 9)
+    log.close()
+    log = opened(tmp_path)
+    assert read_all(log) == model.frames[8:]
+    log.close()
+
+
+def test_a_log_says_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every so many bytes, and with every new file, and not while what it is told of is half done."""
+    monkeypatch.setattr(files, "TRIM_EVERY", 3 * ONE)
+    told: list[int] = []
+    log = TopicLog(tmp_path, Limits(max_bytes_per_file=7 * ONE), Ids(), grown=lambda: told.append(log.end))
+    model = Model()
+    for number in range(12):
+        model.publish(log, [(0, [b"%010d" % number])])
+    assert told == [3, 6, 7, 10]
+    assert [path.name for path in segments(tmp_path)] == [f"{0:020d}.log", f"{7:020d}.log"]
+    assert read_all(log) == model.frames
+    log.close()
+
+
+def test_trimming_files_again_and_again_keeps_the_memory(tmp_path: Path) -> None:
+    log, _ = filled(tmp_path, 3)
+    for _ in range(3):
+        log.trim_files(0, 0.0)
+    assert log.tail_length == 3
+    for _ in range(2):
+        log.trim(0, 0.0)
+    assert log.tail_length == 0
     log.close()
 
 

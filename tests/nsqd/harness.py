@@ -151,6 +151,7 @@ class Harness:
         self.topics: dict[str, Topic] = {}
         self.reasons: list[str] = []
         self.deleted: list[str] = []
+        self.grown: list[str] = []  # topics whose files had better be trimmed
 
     def healthy(self, what: Thing = WRITE) -> None:
         self.health.works(what)
@@ -168,6 +169,9 @@ class Harness:
 
     def announce(self, topic: str, channel: str = "") -> None:
         pass
+
+    def trim_files(self, topic: Topic) -> None:
+        self.grown.append(topic.name)
 
     def topic(self, name: str) -> Topic:
         if name not in self.topics:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from nsquark.errors import LogCorrupt
 from nsquark.kernel import BatchReader, Buffer, find_message
 from nsquark.kernel.pure import HEADER, MAGIC
@@ -9,6 +11,7 @@ from nsquark.kernel.pure import HEADER, MAGIC
 from .segment import Segment
 from .topic_log import TopicLog
 
+SIZE = struct.Struct(">I")  # of a frame, without itself
 READ_SIZE = 64 << 10  # at first; it doubles with each read that goes on from the last
 MAX_READ_SIZE = 1 << 20
 
@@ -249,10 +252,19 @@ class Cursor:
             self._segment = segment
             self._set_data(b"", offset)
         self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
-        data = segment.read(offset, max(self._read_size, 2 * left))
+        data = segment.read(offset, self._size_to_read())
         if len(data) <= left:
             raise self._corrupt(f"message {self.position} is cut off")
         reader.data = data  # `remaining` stays: the data may begin within a batch
         reader.at = 0
         self._base = offset
         return True
+
+    def _size_to_read(self) -> int:
+        """Enough for the next message. Where all have its size, the read ends with one of them."""
+        reader = self._reader
+        at = reader.at if reader.remaining else reader.at + HEADER.size
+        if at + SIZE.size > len(reader.data):
+            return self._read_size
+        needed = at - reader.at + SIZE.size + int(SIZE.unpack_from(reader.data, at)[0])
+        return max(needed, self._read_size - self._read_size % needed)

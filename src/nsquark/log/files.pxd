@@ -12,7 +12,8 @@ cdef class LogFiles:
     cdef public int fd
     cdef public bint torn
     cdef bint _closed
-    cdef object _unsynced
+    cdef int64_t _full
+    cdef object _unsynced, _grown
 
     @cython.locals(segment=FastSegment, done=int64_t)
     cpdef FastSegment write(self, bytes data, int64_t size)

@@ -10,7 +10,7 @@ import errno
 import os
 import time
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nsquark import changes
@@ -29,7 +29,9 @@ from .taking_up import take_up_archive
 from .unsynced import UnsyncedFiles
 from .written_files import WRITTEN_FILES, close_synced
 
-ROLL_WHEN_CONSUMED = 1 << 20
+ROLL_WHEN_CONSUMED = 1 << 20  # bytes of the newest file, if nothing in it is needed
+ROLL_WHEN_NEARLY_CONSUMED = 16 << 20  # bytes of the newest file, if a quarter of it is needed at most
+TRIM_EVERY = 16 << 20  # bytes that the newest file grows by
 
 
 class LogFiles:
@@ -46,11 +48,13 @@ class LogFiles:
         inspected: Inspected | None,
         term: int = 0,
         store: Store | None = None,
+        grown: Callable[[], object] | None = None,
     ) -> None:
         """Open what an earlier process has left in the directory, or begin a first file at position `floor`.
 
         Files that are begun have the term in their names; those of an earlier term are not appended to.
-        Without a `store`, what is only in the archive does not belong to the log.
+        Without a `store`, what is only in the archive does not belong to the log. `grown` is called when the
+        log has grown so much that a `trim` is worth its cost.
         Raises OSError and UnknownVersion. Damaged bytes are kept aside before they are cut off or left out.
         """
         self.directory = directory
@@ -83,6 +87,8 @@ class LogFiles:
         self._drop_empty_of_earlier_term()
         self.fd = -1  # while the newest file is not open: the next write opens it
         self._closed = False
+        self._grown = grown
+        self._full = 0  # a write that would make the newest file larger than this looks what is to be done
         if not self.segments:
             self.fd = self._create(floor)
             WRITTEN_FILES.add(self)
@@ -90,6 +96,7 @@ class LogFiles:
         self._unsynced.take_up(self.segments, doubted)
         if self.segments[-1].term != self.term or self.segments[-1].archived is not None:
             self._roll()  # no more may come to a file that is archived
+        self._look_again_later()
 
     def _take_up_archive(self, store: Store) -> int:
         """Take up what the archive has; returns where that ends. Raises OSError and UnknownVersion."""
@@ -153,7 +160,7 @@ class LogFiles:
         Raises OSError, and then nothing of it is in the files. The caller adds to the segment what it wrote.
         """
         segment: Segment = self.segments[-1]
-        if self.torn or (segment.size and segment.size + size > self.max_bytes_per_file):
+        if self.torn or (segment.size and segment.size + size > self._full):
             self._make_room(size)
             segment = self.segments[-1]
         if self.fd < 0:
@@ -175,8 +182,17 @@ class LogFiles:
         if self.torn:
             self._mend()
         newest = self.segments[-1].size
-        if newest and newest + size > self.max_bytes_per_file:
+        if not newest or newest + size <= self._full:
+            return
+        if newest + size > self.max_bytes_per_file:
             self._roll()
+        else:
+            self._look_again_later()
+        if self._grown is not None:
+            self._grown()
+
+    def _look_again_later(self) -> None:
+        self._full = min(self.max_bytes_per_file, self.segments[-1].size + TRIM_EVERY)
 
     def _mend(self) -> None:
         os.ftruncate(self.fd, self.segments[-1].size)
@@ -210,6 +226,7 @@ class LogFiles:
         old.modified = time.time()
         self._unsynced.roll(self.fd, self.segments[-1])
         self.fd = fd
+        self._look_again_later()
         WRITTEN_FILES.add(self)
 
     # ---- reading
@@ -324,11 +341,28 @@ class LogFiles:
         """Whether `trim` could let go of anything."""
         return len(self.segments) > 1 or self.segments[0].size >= ROLL_WHEN_CONSUMED
 
+    def lets_go_before(self, low: int) -> bool:
+        """Whether `trim` could let go of anything if nothing before `low` is needed."""
+        return low >= self.segments[0].end or self._is_consumed(low)
+
+    def _is_consumed(self, low: int) -> bool:
+        """Whether so little of the newest file is needed that another file had better follow.
+
+        The newest file can then be deleted soon. In an archive it would be a small piece, so there only a
+        file of which nothing is needed makes way.
+        """
+        newest = self.segments[-1]
+        if low >= self.end:
+            return newest.size >= ROLL_WHEN_CONSUMED
+        if newest.size < ROLL_WHEN_NEARLY_CONSUMED or low <= newest.base or self.store is not None:
+            return False
+        _, offset = newest.mark_before(low, newest.size)
+        return newest.size - offset <= newest.size // 4
+
     def trim(self, low: int, now: float) -> list[Segment]:
         """Let go of what lies before `low` and is not retained; the caller deletes the segments returned."""
-        if low >= self.end and self.segments[-1].size >= ROLL_WHEN_CONSUMED:
-            if not is_retained(self.limits, self.size, 0.0):
-                self._roll()
+        if self._is_consumed(low) and not is_retained(self.limits, self.size, 0.0):
+            self._roll()
         number = count_deletable(self.segments, low, self.limits, now)
         if self.store is not None:
             number = min(number, count_archived(self.segments))

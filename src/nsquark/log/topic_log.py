@@ -45,18 +45,20 @@ class TopicLog:
         inspected: Inspected | None = None,
         term: int = 0,
         store: Store | None = None,
+        grown: Callable[[], object] | None = None,
     ) -> None:
         """Open the log in `directory` (None: memory only), recovering what a crash left.
 
         A new log begins at position `floor`. New files belong to `term`. With a `store`, what is only in the
-        archive belongs to the log. Raises OSError and UnknownVersion. Damaged bytes are kept aside before
-        they are cut off or left out.
+        archive belongs to the log. `grown` is called in a `commit` when the log has grown so much that
+        `trim_files` is worth its cost.
+        Raises OSError and UnknownVersion. Damaged bytes are kept aside before they are cut off or left out.
         """
         self.directory = directory
         self.limits = limits
         self.files: LogFiles | None = None
         if directory is not None:
-            self.files = LogFiles(directory, limits, floor, inspected, term, store)
+            self.files = LogFiles(directory, limits, floor, inspected, term, store, grown)
         self.tail = Tail(limits.tail_messages, TAIL_BYTES)
         self.first = self.end = floor
         self.unsynced = 0  # how many of the newest messages the disk may not hold
@@ -324,6 +326,16 @@ class TopicLog:
         if self._idle_at == self.end:  # nothing was published since the last call: the memory is better freed
             self.tail.clear()
         self._idle_at = self.end
+        return self.trim_files(low, now)
+
+    def lets_go_before(self, low: int) -> bool:
+        """Whether `trim` could let go of files if nothing before `low` is needed."""
+        return self.files is not None and self.files.lets_go_before(low)
+
+    def trim_files(self, low: int, now: float) -> list[Segment]:
+        """`trim` without letting go of memory: it may be called at any time, the other now and then."""
+        if self.files is None:
+            return []
         gone = self.files.trim(low, now)
         self.first = self.files.first
         self.unsynced = self.files.count_unsynced()

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -240,6 +241,19 @@ class Broker:
         if self._freed >= WORTH_GIVING_BACK and freed < WORTH_GIVING_BACK:  # the last of it is freed, too
             self._freed = 0
             self.loop.run_in_executor(None, give_back_memory)
+
+    def trim_files(self, topic: Topic) -> None:
+        """Trim the files of a topic that grows fast, soon: the next look at all topics would find many."""
+        if not self.stopping:
+            self.loop.call_soon(self.chores.start, f"trim {topic.name}", partial(self._trim_files_of, topic))
+
+    def _trim_files_of(self, topic: Topic) -> Iterator[None]:
+        if self.stopping:
+            return  # the log may be closed
+        try:
+            yield from topic.trimming.steps_of_files(time.time())
+        except OSError as error:  # the next look at all topics tells if it lasts
+            logger.warning("topic %s could not be trimmed: %s", topic.name, error)
 
     # ---- topics
 

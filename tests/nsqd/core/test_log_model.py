@@ -66,6 +66,8 @@ class LogMachine(RuleBasedStateMachine):
             mock.patch.object(segment, "AT_ONCE", at_once),
             mock.patch.object(segment, "INDEX_STRIDE", 200),
             mock.patch.object(files, "ROLL_WHEN_CONSUMED", 600),
+            mock.patch.object(files, "ROLL_WHEN_NEARLY_CONSUMED", 600),
+            mock.patch.object(files, "TRIM_EVERY", 200),
         ]
         for patch in self.patches:
             patch.start()
@@ -265,6 +267,20 @@ class LogMachine(RuleBasedStateMachine):
         paths = sorted((self.path / "t").glob("*.log"))
         return [(int(path.stem), path.stat().st_size) for path in paths]
 
+    def consumed(self, low: int, base: int, size: int) -> bool:
+        """Whether another file had better follow the newest one."""
+        if size < 600 or base >= low:
+            return False
+        _, needed_from = self.topic.log.segments[-1].mark_before(low, size)
+        return low >= self.end or size - needed_from <= size // 4
+
+    @rule()
+    def trim_files(self) -> None:
+        """Now and then the files alone, which is all that a log that grows fast has done."""
+        list(self.topic.trimming.steps_of_files(time.time()))
+        assert self.topic.log.first <= self.low()
+        self.settle()
+
     @rule(later=st.sampled_from([0, 0, 5000]))
     def trim(self, later: int) -> None:
         """Exactly those files go that no channel needs and no retention wants."""
@@ -278,7 +294,7 @@ class LogMachine(RuleBasedStateMachine):
             too_old = days and later and not newest
             return bool(too_much or too_old or not (size or days))
 
-        if low >= self.end and files[-1][1] >= 600 and unwanted(newest=True):
+        if self.consumed(low, *files[-1]) and unwanted(newest=True):
             files.append((self.end, 0))
         while len(files) > 1 and files[1][0] <= low and unwanted(newest=False):
             del files[0]

@@ -139,6 +139,66 @@ def test_an_ephemeral_topic_keeps_what_is_owed(tmp_path: Path) -> None:
     assert numbers(reader) == list(range(10))
 
 
+def test_a_topic_that_grows_fast_has_its_files_trimmed(tmp_path: Path) -> None:
+    harness, topic, channel, reader = opened(tmp_path)
+    channel.set_ready(reader.consumer, 2500)
+    publish(harness, topic, 0, 33, MEGABYTE)
+    assert harness.grown == ["t", "t"]
+    got = reader.take()
+    channel.finish(reader.consumer, got[0][0], got[-5][0] + 1)  # but for four
+    list(topic.trimming.steps_of_files(0.0))
+    assert topic.log.first == 0
+    publish(harness, topic, 33, 1)
+    assert len(topic.log.segments) == 2
+    channel.finish(reader.consumer, got[-4][0], got[-1][0] + 1)
+    list(topic.trimming.steps_of_files(0.0))
+    assert topic.log.first == 33
+    assert numbers(reader) == [33]
+    topic.close()
+
+
+def test_a_channel_that_lags_has_no_small_files_made(tmp_path: Path) -> None:
+    harness, topic, channel, reader = opened(tmp_path)
+    topic.channel("lagging")
+    channel.set_ready(reader.consumer, 2500)
+    for first in range(0, 80, 20):
+        publish(harness, topic, first, 20, MEGABYTE)
+        got = reader.take()
+        channel.finish(reader.consumer, got[0][0], got[-1][0] + 1)
+        list(topic.trimming.steps_of_files(0.0))
+    assert harness.grown
+    assert len(topic.log.segments) == 1
+    topic.close()
+
+
+def test_a_topic_that_is_gone_has_no_files_trimmed(tmp_path: Path) -> None:
+    harness, topic, channel, reader = opened(tmp_path)
+    channel.set_ready(reader.consumer, 2500)
+    publish(harness, topic, 0, 20, MEGABYTE)
+    got = reader.take()
+    channel.finish(reader.consumer, got[0][0], got[-1][0] + 1)
+    topic.exit()
+    list(topic.trimming.steps_of_files(0.0))
+    assert [each.end for each in topic.log.segments] == [20]
+
+
+async def test_a_consumed_log_stays_small_between_the_looks_at_all_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "TRIM_INTERVAL", 3600)
+    async with running(tmp_path) as api:
+        topic = api.broker.topic("t")
+        channel, reader = topic.channel("c"), Reader()
+        channel.add_consumer(reader.consumer)
+        channel.set_ready(reader.consumer, 2500)
+        for _ in range(60):
+            await api.done("/pub?topic=t", bytes(MEGABYTE - 1000))
+            await until(lambda: reader.consumer.in_flight_count)
+            [(number, _, _)] = reader.take()
+            assert channel.finish(reader.consumer, number, number + 1) == []
+        await until(lambda: sum(path.stat().st_size for path in tmp_path.rglob("*.log")) < 40 * MEGABYTE)
+
+
 async def test_the_system_gets_the_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[None] = []
     monkeypatch.setattr(broker_module, "TRIM_INTERVAL", 0.02)

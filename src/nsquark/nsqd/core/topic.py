@@ -81,7 +81,14 @@ class Topic(TopicChannels):
         found, found_journal = inspected or (None, None)
         node = services.node
         self.log = TopicLog(
-            directory, self._limits, node.lease, node.floor, found, node.term, services.segment_store
+            directory,
+            self._limits,
+            node.lease,
+            node.floor,
+            found,
+            node.term,
+            services.segment_store,
+            partial(services.trim_files, self),
         )
         # Where the log began when it was new. The files tell only that it did not begin behind this position.
         self.origin: int = min(self.log.first, services.node.floor)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsquark.log import Ranges
+from nsquark.log import Ranges, Segment
 
 from .topic_channels import TopicChannels
 
@@ -56,7 +56,7 @@ class TopicTrimming:
         if topic.ephemeral:
             self._trim_memory_if_worth_it()
         elif log.trimmable:
-            yield from self._trim_segments(now)
+            yield from self._trim_segments(log.trim, now)
             if topic.exiting:
                 return 0
         if journal.overgrown and journal.next_file is None:
@@ -66,14 +66,22 @@ class TopicTrimming:
                 topic.journaling.rewrite()
         return max(0, before - log.chunk_bytes)
 
-    def _trim_segments(self, now: float) -> Generator[None, None, None]:
+    def steps_of_files(self, now: float) -> Generator[None, None, None]:
+        """Trim the files alone, with pauses in which anything may happen. Raises OSError."""
+        topic = self._topic
+        if not topic.exiting:
+            yield from self._trim_segments(topic.log.trim_files, now)
+
+    def _trim_segments(
+        self, trim: Callable[[int, float], list[Segment]], now: float
+    ) -> Generator[None, None, None]:
         """Delete the first segments, if every channel has finished them and no hold keeps them."""
         topic = self._topic
         log, moves, low = topic.log, topic.moves, topic.pumped
         unread: list[Channel] = []
         for channel in list(topic.channels.values()):
-            if low < log.segments[0].end:
-                break  # not even the first segment can go, whatever the others say
+            if not log.lets_go_before(low):
+                break  # whatever the others say
             if channel.exiting:
                 continue
             if not channel.holds_log:
@@ -89,7 +97,7 @@ class TopicTrimming:
         for channel in unread:
             if channel.holds_log and not channel.exiting:  # it is read again
                 low = min(low, channel.low())
-        segments = log.trim(min([low, *topic.holds.values()]), now)
+        segments = trim(min([low, *topic.holds.values()]), now)
         for channel in unread:
             self._let_go(channel)
         for segment in segments:
