@@ -20,22 +20,21 @@ def simulate(schedules: int, seed: int, mutant: Mutant = CORRECT, most_faults: i
     outcome = Outcome(f"replicas, {mutant.name}")
     steps = answered = acquisitions = fences = lost = ran = 0
     told = time.monotonic()
-    with mutant.in_force():
-        for each in range(seed, seed + schedules):
-            result = run_schedule(each, mutant)
-            ran += 1
-            steps += result.steps
-            answered += result.answered
-            acquisitions += result.acquisitions
-            fences += result.fences
-            lost += result.lost
-            if result.fault:
-                outcome.demand(False, f"seed {each} {result.fault}")
-                if len(outcome.faults) >= most_faults:
-                    break
-            if time.monotonic() - told > _TELL_EVERY:
-                told = time.monotonic()
-                progress(f"{ran} schedules, {len(outcome.faults)} faults")
+    for each in range(seed, seed + schedules):
+        result = run_schedule(each, mutant)
+        ran += 1
+        steps += result.steps
+        answered += result.answered
+        acquisitions += result.acquisitions
+        fences += result.fences
+        lost += result.lost
+        if result.fault:
+            outcome.demand(False, f"seed {each} {result.fault}")
+            if len(outcome.faults) >= most_faults:
+                break
+        if time.monotonic() - told > _TELL_EVERY:
+            told = time.monotonic()
+            progress(f"{ran} schedules, {len(outcome.faults)} faults")
     outcome.figures = {
         "schedules": f"{ran:,}",
         "steps": f"{steps:,}",

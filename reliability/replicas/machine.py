@@ -335,7 +335,7 @@ class Machine:
         assert automaton is not None
         self.world.promises.append(entry[0], len(self.disk.entries), entry[1])
         self.disk.entries.append(entry)
-        automaton.frame_written(self.clock(), connection.term, sequence)
+        automaton.frames_written(self.clock(), connection.term, sequence, sequence)
         self.sync_later(sequence, connection)
 
     def fetch(self, action: actions.Fetch) -> None:

@@ -241,5 +241,4 @@ class Schedule:
 
 
 def run_schedule(seed: int, mutant: Mutant = CORRECT) -> Ran:
-    """Run one schedule. A mutant has to be in force."""
     return Schedule(seed, mutant).run()

@@ -46,9 +46,20 @@ PYTHON_MODULES = (
     "nsquark.nsqd.core.delivery",
     "nsquark.nsqd.core.channel",
     "nsquark.nsqd.core.commit_gate",
+    "nsquark.nsqd.replica.automaton.actions",
+    "nsquark.nsqd.replica.automaton.commit_rule",
+    "nsquark.nsqd.replica.automaton.leading",
+    "nsquark.nsqd.replica.automaton.following",
+    "nsquark.nsqd.replica.automaton.automaton",
     "nsquark.nsqd.replica.changes.frames",
     "nsquark.nsqd.replica.changes.recorder",
     "nsquark.nsqd.replica.changes.stream",
+    "nsquark.nsqd.replica.copy.fetching",
+    "nsquark.nsqd.replica.copy.warm_copy",
+    "nsquark.nsqd.replica.copy.standby",
+    "nsquark.nsqd.replica.member.leadership",
+    "nsquark.nsqd.replica.member.stream_reports",
+    "nsquark.nsqd.replica.member.performing",
 )
 
 

@@ -163,12 +163,23 @@ def test_frames_are_acknowledged_in_order_and_a_gap_ends_the_stream() -> None:
     member = Member()
     member.follow()
     member.take(do.Acknowledge)
-    member.automaton.frame_written(member.now, 1, 5)
+    member.automaton.frames_written(member.now, 1, 5, 5)
     member.automaton.frame_synced(member.now, 1, 5)
     assert member.take(do.Acknowledge) == [do.Acknowledge(1, 5, 4), do.Acknowledge(1, 5, 5)]
-    member.automaton.frame_written(member.now, 1, 7)
+    member.automaton.frames_written(member.now, 1, 7, 7)
     assert member.one(do.DropStream)
-    member.automaton.frame_written(member.now, 1, 6)
+    member.automaton.frames_written(member.now, 1, 6, 6)
+    assert member.take(do.Acknowledge) == []
+
+
+def test_frames_that_came_together_are_acknowledged_once() -> None:
+    member = Member()
+    member.follow()
+    member.take(do.Acknowledge)
+    member.automaton.frames_written(member.now, 1, 5, 9)
+    assert member.take(do.Acknowledge) == [do.Acknowledge(1, 9, 4)]
+    member.automaton.frames_written(member.now, 1, 11, 12)
+    assert member.one(do.DropStream)
     assert member.take(do.Acknowledge) == []
 
 
@@ -217,7 +228,7 @@ def test_a_campaign_drops_the_stream_first_and_acknowledges_nothing_more() -> No
     member.wanted += member.automaton.take()
     kinds = [type(each) for each in member.wanted]
     assert kinds.index(do.DropStream) < kinds.index(do.Campaign)
-    member.automaton.frame_written(member.now, 1, 5)
+    member.automaton.frames_written(member.now, 1, 5, 5)
     member.automaton.heartbeat_received(member.now, 1)
     assert member.take(do.Acknowledge) == []
 

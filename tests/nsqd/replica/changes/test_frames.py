@@ -12,6 +12,7 @@ from nsquark.nsqd.replica.changes.frames import (
     HANDOVER,
     HEAD,
     MAX_FRAME,
+    MAX_SEQUENCE,
     PUT,
     RENAME,
     BadFrame,
@@ -39,13 +40,17 @@ FRAMES = [
     ),
     Frame(3, 8, [Operation(HANDOVER, "")]),
 ]
-WIRE = b"".join(pack_frame(*frame) for frame in FRAMES)
+WIRE = b"".join(pack_frame(each.term, each.sequence, each.operations) for each in FRAMES)
 
 
 def plain(frames: list[Frame]) -> list[Frame]:
     return [
-        Frame(term, sequence, [each._replace(data=bytes(each.data)) for each in operations])
-        for term, sequence, operations in frames
+        Frame(
+            frame.term,
+            frame.sequence,
+            [Operation(each.letter, each.path, each.offset, bytes(each.data)) for each in frame.operations],
+        )
+        for frame in frames
     ]
 
 
@@ -60,7 +65,7 @@ def test_frames_are_the_same_however_they_arrive(step: int) -> None:
 
 def test_a_flipped_bit_outside_of_batches_is_found() -> None:
     """Batches have checksums of their own, which the one that stores them checks."""
-    frame = pack_frame(*FRAMES[0])
+    frame = WIRE[: int.from_bytes(WIRE[8:12], "big")]
     batch = frame.index(b"batch")
     for at in range(len(frame)):
         damaged = bytearray(frame)
@@ -80,6 +85,14 @@ def test_a_flipped_bit_outside_of_batches_is_found() -> None:
 def test_no_memory_is_kept_for_a_length_that_no_frame_has(length: int) -> None:
     with pytest.raises(BadFrame):
         list(FrameParser().feed(HEAD.pack(b"NQF1", 0, length, 1, 1)))
+
+
+def test_a_sequence_that_no_primary_reaches_is_refused() -> None:
+    assert FrameParser().feed(pack_frame(1, MAX_SEQUENCE, [])) == [Frame(1, MAX_SEQUENCE, [])]
+    head = HEAD.pack(b"NQF1", 0, HEAD.size, 1, MAX_SEQUENCE + 1)
+    crc = crc32c(head, 8, HEAD.size)
+    with pytest.raises(BadFrame, match="no frame"):
+        FrameParser().feed(head[:4] + struct.pack(">I", crc) + head[8:])
 
 
 def signed(operation: bytes) -> bytes:

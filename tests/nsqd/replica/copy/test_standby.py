@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -161,11 +162,13 @@ def test_a_thread_of_a_dropped_catch_up_ends_before_the_next_one_begins(
 
     async def run() -> None:
         standby, primary, heard = begin()
-        write = WarmCopy.write
-        stuck = Stuck(write)
-        monkeypatch.setattr(
-            WarmCopy, "write", lambda *given: (stuck if given[1] == JOURNAL else write)(*given)
-        )
+        stuck = Stuck(WarmCopy.write)
+
+        class StuckCopy(WarmCopy):
+            def write(self, path: str, offset: int, data: bytes) -> None:
+                (stuck if path == JOURNAL else WarmCopy.write)(self, path, offset, data)
+
+        monkeypatch.setattr(module, "WarmCopy", StuckCopy)
         standby.connect("", TERM)
         await stuck.begun.wait()
         monkeypatch.undo()
@@ -190,7 +193,12 @@ def test_a_slow_disk_does_not_make_a_catch_up_look_dead(
     async def run() -> None:
         standby, _, heard = begin()
         stuck = Stuck(WarmCopy.put_unknown_aside)
-        monkeypatch.setattr(WarmCopy, "put_unknown_aside", lambda *arguments: stuck(*arguments))
+
+        class StuckCopy(WarmCopy):
+            def put_unknown_aside(self, known: dict[str, int]) -> int:
+                return cast(int, stuck(self, known))
+
+        monkeypatch.setattr(module, "WarmCopy", StuckCopy)
         standby.connect("", TERM)
         await stuck.begun.wait()
         await heard.until("heard")

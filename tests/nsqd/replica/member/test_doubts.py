@@ -39,7 +39,7 @@ class Process:
         member.file, member.directory = self.file, directory
         member.automaton = cast(Any, self.automaton)
         member.ended, member.stopping = asyncio.Event(), False
-        member._performing = False
+        member.perform = lambda: None
         self.doubts = Doubts(member)
         monkeypatch.setattr(os, "execv", self.execv)
 

@@ -2,6 +2,8 @@
 
 Actions that ask etcd have a `number`; the answer carries it back. Everything else is done at once, without an
 answer, unless its docstring names the input that reports it.
+
+`Acknowledge` and `Release`, which come with every frame, are C types where this module is compiled.
 """
 
 from __future__ import annotations
@@ -128,8 +130,10 @@ class Settle:
     """Store durably that the directory is one that a killed primary could have left."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Acknowledge:
+    """There is one for all the frames that came together."""
+
     term: int
     written: int
     synced: int
@@ -177,7 +181,7 @@ class Disconnect:
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass
 class Release:
     """Everything up to `sequence` is committed: answer it, deliver it, let it be read."""
 

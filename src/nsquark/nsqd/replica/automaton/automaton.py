@@ -18,6 +18,8 @@ from .leading import Leading
 from .session import Session
 from .states import Directory, Settings, State
 
+PRIMARY = State.PRIMARY  # looked at with every frame
+
 
 class Automaton:
     """One process of a member. After a fence, the program starts anew, and so does its automaton."""
@@ -30,11 +32,18 @@ class Automaton:
         self._settings = settings
         self.wanted: list[Action] = []  # `take` takes them
         self._session = Session(settings, self.wanted, member_of(self.me))
-        self.following = Following(settings, self._session, self.wanted, directory, now)
+        self.following = self.new_following(now)
         self._campaign: Campaign | None = None
         self._unanswered: Campaign | None = None  # it may still take effect
         self._forced = False
         self._session.tick(now)
+
+    def new_following(self, now: float) -> Following:
+        """The simulator's mutants have others, and others of `new_leading`."""
+        return Following(self._settings, self._session, self.wanted, self.directory, now)
+
+    def new_leading(self, state: GroupState, revision: int, now: float, new_epochs: bool) -> Leading:
+        return Leading(self._settings, self._session, self.wanted, self.me, state, revision, now, new_epochs)
 
     @property
     def view(self) -> GroupView:
@@ -196,9 +205,7 @@ class Automaton:
         if lossy and not self.directory.settled:
             self.directory.settled = True
             self.wanted.append(Settle())
-        self.leading = Leading(
-            self._settings, self._session, self.wanted, self.me, campaign.state, revision, now, lossy
-        )
+        self.leading = self.new_leading(campaign.state, revision, now, lossy)
 
     def request_failed(self, now: float, number: int) -> None:
         """A question to etcd has no answer in time, or the connection broke: it may be done, or not."""
@@ -234,8 +241,9 @@ class Automaton:
     def heartbeat_received(self, now: float, term: int) -> None:
         self.following.heard(now, term)
 
-    def frame_written(self, now: float, term: int, sequence: int) -> None:
-        self.following.wrote(now, term, sequence)
+    def frames_written(self, now: float, term: int, first: int, last: int) -> None:
+        """Frames that came together were applied: one acknowledgement says it of all."""
+        self.following.wrote(now, term, first, last)
 
     def frame_synced(self, now: float, term: int, sequence: int) -> None:
         self.following.has_synced(term, sequence)
@@ -260,8 +268,9 @@ class Automaton:
 
         Whoever reports this sends them to the followers.
         """
-        if self.leading is not None and self.state is State.PRIMARY:
-            self.leading.wrote(now, sequence)
+        leading = self.leading
+        if leading is not None and self.state is PRIMARY:
+            leading.wrote(now, sequence)
 
     def synced(self, now: float, sequence: int) -> None:
         if self.leading is not None and self.state is State.PRIMARY:
@@ -280,5 +289,6 @@ class Automaton:
             self.leading.left(incarnation)
 
     def acknowledged(self, now: float, incarnation: str, term: int, written: int, synced: int) -> None:
-        if self.leading is not None and self.state is State.PRIMARY:
-            self.leading.acknowledged(now, incarnation, term, written, synced)
+        leading = self.leading
+        if leading is not None and self.state is PRIMARY:
+            leading.acknowledged(now, incarnation, term, written, synced)

@@ -20,21 +20,12 @@ class CommitRule:
 
     def __init__(self, me: str, isr: Iterable[str], revision: int) -> None:
         self.me = me
-        self._isr = frozenset(isr)
+        self.isr = frozenset(isr)
         self.revision = revision  # of the state in etcd that `isr` is from
         self.local = NOTHING  # what the primary itself has, written or synced
         self.acknowledged: dict[str, int] = {}
         self._being_added: dict[str, int] = {}  # and the revision that its transaction compares with
         self.awaited: frozenset[str] = frozenset()  # W without the primary itself
-        self._update()
-
-    @property
-    def isr(self) -> frozenset[str]:
-        return self._isr
-
-    @isr.setter
-    def isr(self, isr: frozenset[str]) -> None:
-        self._isr = isr
         self._update()
 
     def _update(self) -> None:
@@ -47,9 +38,10 @@ class CommitRule:
     def committed(self) -> int:
         """The last sequence that is committed; NOTHING before the opened directory itself is."""
         least = self.local
-        acknowledged = self.acknowledged
         for member in self.awaited:
-            least = min(least, acknowledged.get(member, NOTHING))
+            sequence = self.acknowledged.get(member, NOTHING)
+            if sequence < least:
+                least = sequence
         return least
 
     def acknowledge(self, member: str, sequence: int) -> None:

@@ -151,16 +151,16 @@ class Following:
         if self._session.lease:
             self._actions.append(Announce(self._session.lease))
 
-    def wrote(self, now: float, term: int, sequence: int) -> None:
-        """A frame was applied. Frames come in order, without gaps."""
+    def wrote(self, now: float, term: int, first: int, last: int) -> None:
+        """The frames from `first` to `last` were applied. Frames come in order, without gaps."""
         if term != self.term or not self._caught_up:
             return
         self._heard = self._moved = now
-        if sequence != self.written + 1:
+        if first != self.written + 1:
             self.drop()
             self._try_at = now
             return
-        self.written = sequence
+        self.written = last
         self._acknowledge()
 
     def has_synced(self, term: int, sequence: int) -> None:

@@ -7,6 +7,7 @@ term and its fence.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from .actions import (
     AcceptPublishes,
@@ -45,7 +46,7 @@ class Leading:
         self.fault = ""
         self.state = state
         self.term = state.term
-        self.rule = CommitRule(me, state.isr, revision)
+        self.rule = self.new_rule(me, state.isr, revision)
         self.refusing = "the directory is being opened"
         self.serving = False
         self.released = NOTHING
@@ -67,6 +68,10 @@ class Leading:
         self._unsynced_since = float("inf")
         self._beat_at = now
         actions.append(OpenDirectory(state.term, new_epochs))
+
+    def new_rule(self, me: str, isr: Iterable[str], revision: int) -> CommitRule:
+        """The simulator's mutants have others."""
+        return CommitRule(me, isr, revision)
 
     # ---- the primary's own disk
 

@@ -27,9 +27,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from nsquark import kernel
 from nsquark.errors import NsquarkError
@@ -38,14 +39,18 @@ MAGIC, ANSWER_MAGIC = b"NQF1", b"NQA1"
 HEAD = struct.Struct(">4sIIIQ")
 HEAD_SIZE = HEAD.size
 ANSWER = struct.Struct(">4sIQQ")
+ANSWER_SIZE = ANSWER.size
 _REST_OF_HEAD = struct.Struct(">IIQ")  # what the CRC covers of it
 _PATH = struct.Struct(">cH")
 _DATA = struct.Struct(">QI")
 BATCHES, APPEND, PUT, CREATE, CUT, RENAME, DELETE = b"A", b"a", b"P", b"C", b"T", b"R", b"D"
 HANDOVER = b"H"
+_BATCHES = BATCHES[0]
 LETTERS = frozenset((BATCHES, APPEND, PUT, CREATE, CUT, RENAME, DELETE, HANDOVER))
 MAX_FRAME = 128 << 20  # bytes: the largest frame that a follower takes
+MAX_SEQUENCE = (1 << 63) - 1
 MAX_PIECE = 16 << 20  # bytes of an append that go into one operation
+PATH_SIZE, DATA_SIZE = _PATH.size, _DATA.size
 _TOP = ("topics", "staged")
 _FILES = ("nsqd.dat", "nsquark.dat")
 _NOT_COPIED = (".doubt", ".tmp")
@@ -59,14 +64,16 @@ class BadFrame(NsquarkError):
     """The other side sent what no nsqd sends."""
 
 
-class Operation(NamedTuple):
+@dataclass
+class Operation:
     letter: bytes
     path: str
     offset: int = 0
     data: Data = b""
 
 
-class Frame(NamedTuple):
+@dataclass
+class Frame:
     term: int
     sequence: int
     operations: list[Operation]
@@ -93,7 +100,7 @@ class PackedFrame:
             parts.append(head)
             parts.append(data)
             checked.append(head)
-            if not head.startswith(BATCHES):
+            if head[0] != _BATCHES:
                 checked.append(data)
             size += len(head) + len(data)
         checked[0] = _REST_OF_HEAD.pack(size, term, sequence)
@@ -122,7 +129,7 @@ def pack_frame(term: int, sequence: int, operations: Iterable[Operation]) -> byt
 
 
 def _crc(parts: list[Data]) -> int:
-    data = b"".join(parts)
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
     return kernel.crc32c(data, 0, len(data))
 
 
@@ -132,29 +139,34 @@ class FrameParser:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: Data) -> Iterator[Frame]:
-        """Raises BadFrame; nothing may be fed then any more. What a frame holds may lie in `data`."""
+    def feed(self, data: Data) -> list[Frame]:
+        """The frames that are whole by now; what they hold may lie in `data`.
+
+        Raises BadFrame if one of them is none; nothing may be fed then any more.
+        """
+        found: list[Frame] = []
         if self._buffer:
             self._buffer += data
             if self._missing() > 0:
-                return
+                return found
             data = self._buffer
             self._buffer = bytearray()
         view = memoryview(data)
         at, end = 0, len(view)
         while end - at >= HEAD_SIZE:
             magic, crc, length, term, sequence = HEAD.unpack_from(view, at)
-            if magic != MAGIC or not HEAD_SIZE <= length <= MAX_FRAME:
+            if magic != MAGIC or not HEAD_SIZE <= length <= MAX_FRAME or sequence > MAX_SEQUENCE:
                 raise BadFrame(f"no frame begins with {bytes(view[at : at + 12])!r}")
             if end - at < length:
                 break
-            operations, found = _operations(view, at + HEAD_SIZE, at + length)
-            if found != crc:
+            operations, counted = _operations(view, at + HEAD_SIZE, at + length)
+            if counted != crc:
                 raise BadFrame(f"the CRC of frame {sequence} is wrong")
             at += length
-            yield Frame(term, sequence, operations)
+            found.append(Frame(term, sequence, operations))
         if at < end:
             self._buffer += view[at:]
+        return found
 
     def _missing(self) -> int:
         """How many bytes the frame lacks that has come in part; 0 or less if it may be whole, or no frame."""
@@ -164,30 +176,33 @@ class FrameParser:
         return length - len(self._buffer) if magic == MAGIC and length <= MAX_FRAME else 0
 
 
-def _operations(frame: Data, at: int, end: int) -> tuple[list[Operation], int]:
+def _operations(frame: memoryview, at: int, end: int) -> tuple[list[Operation], int]:
     """The operations of a frame, and the CRC that it should have."""
-    frame = memoryview(frame)
     found: list[Operation] = []
-    checked: list[Data] = [frame[at - _REST_OF_HEAD.size : at]]
+    checked: list[Data] = []
+    since = at - _REST_OF_HEAD.size  # what is covered by the CRC, from here on
     while at < end:
         begin = at
         try:
             letter, size = _PATH.unpack_from(frame, at)
-            at += _PATH.size
+            at += PATH_SIZE
             offset, length = _DATA.unpack_from(frame, at + size)
         except struct.error as error:
             raise BadFrame(f"an operation is cut short: {error}") from None
         path = _target(letter, bytes(frame[at : at + size]))
-        at += size + _DATA.size
-        checked.append(frame[begin:at])
+        at += size + DATA_SIZE
         if path is None or at + length > end:
             raise BadFrame(f"no operation: {letter!r} on {bytes(frame[begin:at])!r}, {length} bytes")
         data: Data = frame[at : at + length]
-        at += length
-        if letter != BATCHES:
+        if letter == BATCHES:
+            checked.append(frame[since:at])
+            since = at + length
+        else:
             data = bytes(data)
-            checked.append(data)
+        at += length
         found.append(Operation(letter, path, offset, data))
+    if since < end:
+        checked.append(frame[since:end])
     return found, _crc(checked)
 
 
@@ -201,15 +216,20 @@ def _target(letter: bytes, name: bytes) -> str | None:
     return path if letter in LETTERS and (letter == HANDOVER or is_copied(path)) else None
 
 
+def parse_answer(data: Data) -> tuple[int, int, int]:
+    """The answer that begins here: term, written, synced. Raises BadFrame."""
+    magic, term, written, synced = ANSWER.unpack_from(data)
+    if magic != ANSWER_MAGIC or synced > written:
+        raise BadFrame(f"no answer: {bytes(data[:ANSWER_SIZE])!r}")
+    return term, written, synced
+
+
 def parse_answers(buffer: bytearray) -> tuple[int, int, int] | None:
-    """Take all whole answers off the buffer; returns the last: term, written, synced. Raises BadFrame."""
+    """Take all whole answers off the buffer; returns the last. Raises BadFrame."""
     last = None
-    while len(buffer) >= ANSWER.size:
-        magic, term, written, synced = ANSWER.unpack_from(buffer)
-        if magic != ANSWER_MAGIC or synced > written:
-            raise BadFrame(f"no answer: {bytes(buffer[: ANSWER.size])!r}")
-        del buffer[: ANSWER.size]
-        last = term, written, synced
+    while len(buffer) >= ANSWER_SIZE:
+        last = parse_answer(buffer)
+        del buffer[:ANSWER_SIZE]
     return last
 
 

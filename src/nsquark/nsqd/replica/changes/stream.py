@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from nsquark.net.congestion import do_not_pace
 
-from .frames import BadFrame, Data, PackedFrame, parse_answers
+from .frames import ANSWER_SIZE, BadFrame, Data, PackedFrame, parse_answer, parse_answers
 from .recorder import Recorder
 
 logger = logging.getLogger(__name__)
@@ -116,9 +116,13 @@ class FollowerStream:
         """Nothing to do: `send` looks at what waits."""
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
         try:
-            last = parse_answers(self._buffer)
+            last: tuple[int, int, int] | None
+            if len(data) == ANSWER_SIZE and not self._buffer:
+                last = parse_answer(data)
+            else:
+                self._buffer += data
+                last = parse_answers(self._buffer)
             if last is not None:
                 term, written, synced = last
                 if term != self._recorder.term or written > self._recorder.sequence:

@@ -14,7 +14,7 @@ from nsquark.net.congestion import do_not_pace
 from nsquark.nsqd.options import Options
 
 from ..changes.access import HEADER, read_secret
-from ..changes.frames import Data
+from ..changes.frames import MAX_SEQUENCE, Data
 from ..changes.stream import write_at_once
 
 MOST = 256 << 20  # bytes of an answer
@@ -103,7 +103,7 @@ class Primary:
                 connection.write(self._request("/replica/stream", query, upgrade))
                 status, headers = _parse_head(await connection.head)
                 end = headers.get("x-nsquark-sequence", "")
-                if status != 101 or not end.isdigit():
+                if status != 101 or not end.isdigit() or int(end) > MAX_SEQUENCE:
                     raise Refused(status, "no stream")
                 connection.end = int(end)
             except BaseException:
@@ -127,11 +127,11 @@ class Primary:
         return request.encode("latin-1")
 
 
-class FrameConnection(asyncio.BufferedProtocol):
+class FrameStream:
     """An upgraded connection: `head` is the answer's head, and what follows goes to a function.
 
     `end` is the sequence at which the primary was. `ended` ends with the connection, or with what the
-    function raised.
+    function raised. `FrameConnection` makes a protocol of asyncio of it.
     """
 
     def __init__(self) -> None:
@@ -209,6 +209,12 @@ class FrameConnection(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # whether or not a task waits for it
+
+
+class FrameConnection(FrameStream, asyncio.BufferedProtocol):
+    """A class that is compiled to a C type cannot be a subclass of this one in Python."""
+
+    __slots__ = ()
 
 
 def _ignore(_data: Data) -> None:

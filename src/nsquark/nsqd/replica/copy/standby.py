@@ -30,6 +30,7 @@ from .warm_copy import FsyncFailed, WarmCopy, sync, sync_everything
 logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL = 1.0  # seconds between two fsyncs, where acknowledgements do not wait for them
+ENDINGS = (*FAILURES, StartError)  # what a stream ends with
 NOT_PRIMARY = 503  # the status of a member that does not lead the term that it is asked for
 
 
@@ -139,7 +140,7 @@ class Standby:
         try:
             await self._dropped()
             await self._follow(Primary(self._options, address, "the primary's address"), term)
-        except (*FAILURES, StartError) as error:
+        except ENDINGS as error:
             if isinstance(error, ConnectionRefusedError) or getattr(error, "status", 0) == NOT_PRIMARY:
                 report = self._reports.stream_refused
             elif isinstance(error, FsyncFailed):

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ class WarmCopy:
                 self._unsynced.add(operation.path)
             elif letter == CUT:
                 self._forget(operation.path)
-                with self._tolerating(operation, lenient):
+                with _tolerating(operation, lenient):
                     self._cut(operation, lenient)
             elif letter == RENAME:
                 self._rename(operation, lenient)
@@ -91,9 +91,9 @@ class WarmCopy:
                 self._delete(operation)
 
     def _append(self, operation: Operation, lenient: bool) -> None:
-        letter, path, offset, data = operation
+        path, offset, data = operation.path, operation.offset, operation.data
         length = len(data)
-        if letter == BATCHES and kernel.scan_batches(data, 0, length, True, _ALL)[0] < length:
+        if operation.letter == BATCHES and kernel.scan_batches(data, 0, length, True, _ALL)[0] < length:
             raise CopyDiffers(f"{path}: a batch at offset {offset} is damaged")
         known = self._open.pop(path, None)
         if known is None:
@@ -155,7 +155,7 @@ class WarmCopy:
         self._forget(operation.path)
         self._forget(new)
         target = self.directory / new
-        with self._tolerating(operation, lenient):
+        with _tolerating(operation, lenient):
             os.rename(self.directory / operation.path, target)
         below = operation.path + "/"
         for each in [each for each in self._unsynced if each == operation.path or each.startswith(below)]:
@@ -170,15 +170,6 @@ class WarmCopy:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _tolerating(operation: Operation, lenient: bool):  # type: ignore[no-untyped-def]
-        try:
-            yield
-        except FileNotFoundError:
-            if not lenient:
-                raise CopyDiffers(f"{operation.path} is not there") from None
 
     def _forget(self, path: str) -> None:
         """Close the files of this path, or below it."""
@@ -262,6 +253,15 @@ class WarmCopy:
                 done += os.pwrite(fd, memoryview(data)[done:], offset + done)
         finally:
             os.close(fd)
+
+
+@contextlib.contextmanager
+def _tolerating(operation: Operation, lenient: bool) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        if not lenient:
+            raise CopyDiffers(f"{operation.path} is not there") from None
 
 
 def open_to_sync(directory: Path, paths: Iterable[str]) -> Unsynced:

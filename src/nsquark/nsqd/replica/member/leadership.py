@@ -53,7 +53,8 @@ class Leadership:
             automaton.written(now, sequence)
             if self._synced and self._syncing is None:
                 self._syncing = asyncio.create_task(self._sync())
-            self._member.perform()
+            if automaton.wanted:
+                self._member.perform()
 
     async def _sync(self) -> None:
         """Bring what was written to the disk, as long as there is something."""
@@ -146,10 +147,10 @@ class Leadership:
         turn = self._server.broker.turn
         turn.hold()
         try:
-            self._automaton.acknowledged(
-                self._time(), stream.incarnation, term, stream.written, stream.synced
-            )
-            self._member.perform()
+            automaton = self._automaton
+            automaton.acknowledged(self._time(), stream.incarnation, term, stream.written, stream.synced)
+            if automaton.wanted:
+                self._member.perform()
         finally:  # in any case: the turn is held, and no other call runs it
             turn.run()
 

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from .group_routes import GroupApi
 from .leadership import Leadership
 from .member_file import MemberFile, progress_of
 from .opening import Opening
+from .performing import Performing
 from .stream_reports import StreamReports
 
 if TYPE_CHECKING:
@@ -63,9 +65,6 @@ class Member:
         self.addresses = self._own_addresses()
         self._access = access = ReplicaAccess(options)
         keys = GroupKeys(options.replica_group, options.replica_member, self.addresses)
-        self.etcd = EtcdActions(
-            new_client(options), keys, options.replica_lease, self._member_key, self.perform
-        )
         settings = Settings(
             lease=options.replica_lease,
             replica_timeout=options.replica_timeout,
@@ -73,14 +72,18 @@ class Member:
             synced=options.replica_ack == "synced",
         )
         self.automaton = Automaton(settings, self.file.directory(), self._loop.time())
+        performing = Performing(self.automaton, self.ended, self.fence)
+        self.perform = performing.perform
+        self.etcd = EtcdActions(
+            new_client(options), keys, options.replica_lease, self._member_key, self.perform
+        )
         stream = StreamReports(self)
         self.standby = Standby(options, self.automaton.me, stream, self.file.stored.doubtful)
         self.doubts = Doubts(self)
         self.leadership = leadership = Leadership(self)
         self.opening = opening = Opening(self, access)
-        self._performing = False
         self._tick_timer: asyncio.TimerHandle | None = None
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        handlers: dict[type, Callable[[Any], None]] = {
             actions.Connect: stream.connect,
             actions.DropStream: stream.drop,
             actions.Fetch: stream.fetch,
@@ -97,6 +100,7 @@ class Member:
             actions.AcceptPublishes: leadership.accept_publishes,
             actions.Fence: self.fence,
         }
+        performing.handle(handlers, partial(self.etcd.ask, self.automaton))
 
     def _own_addresses(self) -> Mapping[str, str]:
         """Where others find this member: clients at `tcp` and `http`, members at the URL `replica`."""
@@ -210,27 +214,6 @@ class Member:
         return self.automaton.state is State.PRIMARY and self.opening.to_clients
 
     # ---- what the automaton wants
-
-    def perform(self) -> None:
-        """Do everything that the automaton wants, in order."""
-        automaton = self.automaton
-        if not automaton.wanted or self._performing or self.ended.is_set():
-            return
-        self._performing = True
-        try:
-            while automaton.wanted:
-                for action in automaton.take():
-                    handler = self._handlers.get(type(action))
-                    if handler is not None:
-                        handler(action)
-                    else:
-                        self.etcd.ask(automaton, action)  # type: ignore[arg-type]  # all others are etcd's
-        except Exception:
-            # The automaton counts on what it asked for being done. A new process begins with what is on disk.
-            logger.exception("REPLICA: what the automaton wants cannot be done")
-            self.fence(actions.Fence("an action has failed"))
-        finally:
-            self._performing = False
 
     def _member_key(self) -> MemberKey:
         stored = self.file.stored

@@ -69,15 +69,7 @@ class StreamReports:
         self._perform()
 
     def frames_written(self, term: int, first: int, last: int) -> None:
-        automaton, now = self._automaton, self._time()
-        for sequence in range(first, last + 1):
-            automaton.frame_written(now, term, sequence)
-        wanted = automaton.wanted
-        if len(wanted) > 1:
-            # Acknowledgements are cumulative: the last one says it all.
-            told = [at for at, each in enumerate(wanted) if isinstance(each, actions.Acknowledge)]
-            for at in reversed(told[:-1]):
-                del wanted[at]
+        self._automaton.frames_written(self._time(), term, first, last)
         self._perform()
 
     def frame_synced(self, term: int, sequence: int) -> None:
