@@ -312,6 +312,26 @@ class TopicLog:
             return 0, 0
         return self.files.held_from(position)
 
+    def first_end(self, now: float) -> int:
+        """Where the oldest segment ends, if that may go as soon as no channel needs it."""
+        return self.files.first_end(now) if self.files is not None else self.end
+
+    def expires(self, now: float) -> bool:
+        """Whether the archive has more of the log, or older parts, than it is to keep."""
+        return self.files is not None and self.files.expires(now)
+
+    def expire(self, low: int, now: float) -> int:
+        """Let go of what only the archive has, is to keep no longer, and lies before `low`.
+
+        Returns how many segments that were. Raises OSError.
+        """
+        if self.files is None:
+            return 0
+        try:
+            return self.files.expire(low, now)
+        finally:
+            self.first = self.files.first
+
     @property
     def trimmable(self) -> bool:
         """Whether `trim` could let go of anything, so that asking every channel is worth its cost."""

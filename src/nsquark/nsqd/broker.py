@@ -228,7 +228,8 @@ class Broker:
         for topic in list(self.topics.values()):
             yield
             # a journal that could not be written is written again, whether anything happens or not
-            if (topic.active or topic.log.trimmable or topic.journal.overgrown) and not topic.exiting:
+            wanted = topic.active or topic.log.trimmable or topic.journal.overgrown
+            if (wanted or topic.log.expires(now)) and not topic.exiting:
                 try:
                     freed += yield from topic.trimming.steps(now)
                 except OSError as error:

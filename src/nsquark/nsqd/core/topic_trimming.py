@@ -55,7 +55,7 @@ class TopicTrimming:
                 return 0
         if topic.ephemeral:
             self._trim_memory_if_worth_it()
-        elif log.trimmable:
+        elif log.trimmable or log.expires(now):
             yield from self._trim_segments(now)
             if topic.exiting:
                 return 0
@@ -71,8 +71,9 @@ class TopicTrimming:
         topic = self._topic
         log, moves, low = topic.log, topic.moves, topic.pumped
         unread: list[Channel] = []
+        first_end = log.first_end(now)
         for channel in list(topic.channels.values()):
-            if low < log.segments[0].end:
+            if low < first_end:
                 break  # not even the first segment can go, whatever the others say
             if channel.exiting:
                 continue
@@ -89,7 +90,9 @@ class TopicTrimming:
         for channel in unread:
             if channel.holds_log and not channel.exiting:  # it is read again
                 low = min(low, channel.low())
-        segments = log.trim(min([low, *topic.holds.values()]), now)
+        low = min([low, *topic.holds.values()])
+        log.expire(low, now)
+        segments = log.trim(low, now)
         for channel in unread:
             self._let_go(channel)
         for segment in segments:

@@ -156,6 +156,7 @@ async def fetch(broker: Broker, topic: Topic, segment: Segment) -> None:
     except LogDamaged as error:
         topic.health.leave_out(error)
     except OSError as error:
+        check_position(topic, int(segment.base))  # it may have been deleted meanwhile
         raise cannot_read(topic, error) from None
     if topic.exiting:
         raise HttpError(404, "TOPIC_NOT_FOUND")
