@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -250,6 +251,9 @@ class Broker:
         if topic is None:
             topic = self._open(name)
             topic.journaling.rewrite()
+            if topic.gate is not None:
+                topic.unconfirmed.add(topic)
+                topic.gate.then(partial(topic.unconfirmed.discard, topic))
             logger.info("TOPIC(%s): created", name)
             self.changed(topic.ephemeral)
             self.lookup.created(topic)

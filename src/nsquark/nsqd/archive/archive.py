@@ -117,7 +117,8 @@ class Archive:
                 topic.health.leave_out(error)
                 found = True
             except (OSError, LogCorrupt) as error:
-                failures[topic.name] = error
+                if not topic.exiting:  # else its folder is gone, and nothing is wrong with the archive
+                    failures[topic.name] = error
         self._failing = set(failures)
         if failures:
             raise next(iter(failures.values()))
