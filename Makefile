@@ -36,7 +36,7 @@ help:
 	@echo 'make docs     the documentation site in build/site; any warning fails it'
 	@echo 'make bench    bench/daemon/compare.py (its flags: ARGS="...")'
 	@echo 'make crash    nsqd killed under load, 500 times (others: ROUNDS=3000), and every message accounted for'
-	@echo 'make chaos    a replica group that loses its primary under load (FAILOVERS=100; ARGS="--members 3 --ack synced")'
+	@echo 'make chaos    a replica group that loses its primary under load (FAILOVERS=100; ARGS="--members 3 --ack synced --archive")'
 	@echo 'make power    power cuts of a recorded nsqd (CUTS=1000)'
 	@echo 'make fuzz     hostile bytes, for some minutes (MINUTES=120)'
 	@echo 'make soak     steady load with restarts, for half an hour (MINUTES=30)'

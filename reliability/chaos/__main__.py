@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments.min_copies,
         patience=arguments.patience,
         mutant=arguments.mutant or "",
+        archive=arguments.archive,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no process is left behind
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
@@ -49,6 +50,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--members", type=int, choices=(2, 3), default=2, help="of the group (2)")
     parser.add_argument("--ack", choices=("written", "synced"), default="written", help="--replica-ack")
     parser.add_argument("--min-copies", type=int, default=1, help="--min-copies of nsqd (1)")
+    parser.add_argument(
+        "--archive", action="store_true", help="with an archive that all members share, and small segments"
+    )
     parser.add_argument("--mutant", choices=list(MUTANTS), help="an nsqd with this fault on purpose")
     parser.add_argument(
         "--patience",
@@ -93,6 +97,8 @@ def _show(result: Result, arguments: argparse.Namespace) -> None:
     given = [f"--failovers {arguments.failovers}", f"--seed {result.seed}"]
     given += [f"--members {arguments.members}", f"--ack {arguments.ack}"]
     given.append(f"--min-copies {arguments.min_copies}")
+    if arguments.archive:
+        given.append("--archive")
     if arguments.mutant:
         given.append(f"--mutant {arguments.mutant}")
     print("again: python -m reliability.chaos " + " ".join(given))

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from tests.daemon import Nsqlookupd
 
+from . import archive
 from .links import Link
 
 TCP, HTTP, LINK, ETCD, PEER = 4150, 4151, 5151, 2379, 2380
@@ -45,6 +46,7 @@ class Settings:
     whole_within: float = PATIENCE  # seconds after the end of all faults in which all are in sync
     slack: float = 15.0  # seconds beyond lease + 2 s that a busy machine may need
     mutant: str = ""
+    archive: bool = False  # segments are small, and go to an archive that all members share
 
 
 class Process:
@@ -132,6 +134,9 @@ class Member(Process):
             "replica-timeout": "2s",
             "replica-lease": f"{LEASE:.0f}s",
         }
+        if settings.archive:
+            flags["archive-url"] = f"file://{group.folder / archive.FOLDER}"
+            flags["max-bytes-per-file"] = flags["retention-bytes"] = archive.SEGMENT
         command = [sys.executable, "-m", *program, *(f"--{name}={value}" for name, value in flags.items())]
         if number == 0:
             command.append("--replica-bootstrap")
@@ -315,6 +320,20 @@ class Group:
             ):
                 return True
             await asyncio.sleep(LOOK_EVERY)
+        return False
+
+    async def archived(self, within: float = PATIENCE) -> bool:
+        """Whether the primary has nothing left to bring to the archive, and to delete, in time."""
+        end = asyncio.get_running_loop().time() + within
+        before: list[Path] = []
+        while asyncio.get_running_loop().time() < end and self.primary is not None:
+            with suppress(OSError):
+                topics = json.loads((await self.primary.ask("GET", "/stats?format=json"))[1])["topics"]
+                here = sorted((self.primary.data_path / "topics").rglob("*"))
+                if here == before and not any(each.get("log_unarchived_bytes") for each in topics):
+                    return True
+                before = here
+            await asyncio.sleep(2.5)  # longer than nsqd takes from one look at its topics to the next
         return False
 
     async def mend(self, reset: bool = False) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from . import archive
 from . import history as h
 from .consumers import Consumers
 from .directories import differences
@@ -217,6 +218,9 @@ class Series:
 
     async def _compare(self, group: Group) -> None:
         """The directories as they are when no client is left and the members have answered everything."""
+        if self.settings.archive and not await group.archived():
+            self.record.add(h.Stuck(time.time(), "the archive lacks segments, or the disk keeps them"))
+            return
         if not await group.level():
             told = await group.primary.replica() if group.primary is not None else {}
             self.record.add(h.Stuck(time.time(), f"the members do not get level: {told}"))
@@ -227,6 +231,14 @@ class Series:
             for text in differences(first.data_path, other.data_path):
                 self.record.add(h.Diverged(time.time(), text))
         self.record.counts["directories compared"] += len(others)
+        if self.settings.archive:
+            store = group.folder / archive.FOLDER
+            for text in archive.faults(store, first.data_path):
+                self.record.add(h.Diverged(time.time(), text))
+            self.record.counts["objects in the archive"] += len(list(store.rglob("*.log")))
+            self.record.counts["segments fetched from the archive"] += sum(
+                archive.fetched(each.data_path) for each in group.members
+            )
 
     async def _last_words(self, group: Group) -> list[str]:
         lines = []

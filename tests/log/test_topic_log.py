@@ -324,18 +324,18 @@ def test_a_large_log_that_is_nearly_consumed_begins_a_new_segment(
     monkeypatch.setattr(files, "ROLL_WHEN_NEARLY_CONSUMED", 8 * ONE)
     monkeypatch.setattr(segment_module, "INDEX_STRIDE", ONE)
     log, model = filled(tmp_path, 7)
-    assert not log.lets_go_before(6)
+    assert not log.lets_go_before(6, 0.0)
     assert log.trim(6, 0.0) == []  # too small to be worth it
     model.publish(log, [(0, [b"%010d" % 7])])
-    assert not log.lets_go_before(5)
+    assert not log.lets_go_before(5, 0.0)
     assert log.trim(5, 0.0) == []  # three of eight are needed
     assert [path.name for path in segments(tmp_path)] == [f"{0:020d}.log"]
-    assert log.lets_go_before(6)
+    assert log.lets_go_before(6, 0.0)
     assert log.trim(6, 0.0) == []  # two are, so the file stays, and is the last but one
     assert [path.name for path in segments(tmp_path)] == [f"{0:020d}.log", f"{8:020d}.log"]
     model.publish(log, [(0, [b"next"])])
-    assert not log.lets_go_before(7)
-    assert log.lets_go_before(8)
+    assert not log.lets_go_before(7, 0.0)
+    assert log.lets_go_before(8, 0.0)
     assert read_all(log) == model.frames
     delete(log.trim(8, 0.0))
     assert (log.first, log.end) == (8, 9)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
 
 from reliability.chaos import findings as f
 from reliability.chaos.__main__ import main
+from reliability.chaos.archive import faults
 from reliability.chaos.directories import differences
 from reliability.chaos.group import Settings, why_not
 from reliability.chaos.mutants import MUTANTS
@@ -40,6 +43,35 @@ async def test_nothing_is_found_in_a_short_run(members: int, ack: str) -> None:
     for what in ("messages answered OK", "deliveries", "FIN", "messages read from logs", "looks at channels"):
         assert result.counts[what] > 0, what
     assert result.counts["directories compared"] == members - 1
+
+
+@needs_etcd
+async def test_nothing_is_found_where_segments_leave_for_an_archive(tmp_path: Path) -> None:
+    result = await run(2, 5, Settings(archive=True))
+    assert not result.findings, told(result)
+    assert result.failovers == 2
+    assert result.counts["objects in the archive"] > 10
+    assert result.counts["segments fetched from the archive"] > 0
+    assert result.counts["messages read from logs"] > 0
+
+
+def test_an_archive_is_looked_through(tmp_path: Path) -> None:
+    store, member = tmp_path / "store", tmp_path / "a"
+    folder = store / "node" / "t" / "epoch"
+    folder.mkdir(parents=True)
+    member.mkdir()
+    (folder / f"0-10-{zlib.crc32(b'right'):08x}.log").write_bytes(b"right")
+    (folder / f"0-10-{zlib.crc32(b'right'):08x}.t000002.log").write_bytes(b"right")
+    record = {"key": f"node/t/epoch/0-10-{zlib.crc32(b'right'):08x}.log", "start": 100, "stop": 105}
+    (member / "0.archived").write_text(json.dumps(record))
+    assert faults(store, member) == []
+    (folder / f"0-12-{zlib.crc32(b'other'):08x}.log").write_bytes(b"other!")
+    (member / "1.archived").write_text(json.dumps(record | {"key": "node/t/epoch/gone.log"}))
+    found = faults(store, member)
+    assert [each.partition(" has ")[0].rpartition("/")[2] for each in found[:1]] == ["0-12-d9583520.log"]
+    assert "was archived as" in found[1]
+    assert "gone.log, which is not there whole" in found[2]
+    assert len(found) == 3
 
 
 @needs_etcd

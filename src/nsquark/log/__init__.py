@@ -4,7 +4,7 @@ from nsquark.kernel import choose_sources
 
 choose_sources(__path__)
 
-from .archived import Archived, Store, archived_name, few_marks, pack_archived
+from .archived import Archived, Expired, Store, archived_name, few_marks, pack_archived
 from .cursor import Cursor, Run
 from .damage import Damage, Record, acknowledge, keep, records
 from .deferred import Deferred
@@ -36,6 +36,7 @@ __all__ = [
     "Cursor",
     "Damage",
     "Deferred",
+    "Expired",
     "IdLease",
     "Inspected",
     "InspectedJournal",

@@ -2,9 +2,11 @@
 
     00000000000000451200.archived           what was archived of the positions from 451200 on
     00000000000000451200.t000003.archived   the same, of a segment of term 3
+    00000000000000000000.expired            what was archived there is to be deleted, and no part of the log
 
 Such a file is written when the archive holds the piece for sure, and the segment is deleted after that. So a
-start knows what the archive has without asking it. The file is one line of JSON with a CRC of its own.
+start knows what the archive has without asking it. The file is one line of JSON with a CRC of its own. It is
+renamed when the piece is no part of the log any more, and deleted when the archive has let go of the piece.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from .segment import Segment
 
 SUFFIX = ".archived"
+EXPIRED = ".expired"
 TEMPORARY = ".archived.tmp"
 VERSION = 1
 MOST_MARKS = 32
@@ -62,12 +65,29 @@ class Store(Protocol):
     def fetch(self, segment: Segment) -> None:
         """Have the file at that path, whole and checked. For a thread. Raises ArchiveAway."""
 
-    def forget(self, segment: Segment) -> None:
-        """Delete the file at that path: it does not read as it was written."""
+    def forget(self, archived: Archived) -> None:
+        """Delete the file at that path: it is not wanted, or does not read as it was written."""
 
 
-def archived_name(base: int, term: int) -> str:
-    return with_term(f"{base:020d}", term) + SUFFIX
+class Expired:
+    """A piece that is no part of the log any more, and that the archive may still have."""
+
+    __slots__ = ("archived", "confirmed", "path")
+
+    def __init__(self, archived: Archived, path: Path) -> None:
+        self.archived = archived
+        self.path = path  # of the file that says so
+        self.confirmed: bool | None = None  # whether that file stays after any crash; None: not asked yet
+
+
+def archived_name(base: int, term: int, suffix: str = SUFFIX) -> str:
+    return with_term(f"{base:020d}", term) + suffix
+
+
+def record_name(archived: Archived, suffix: str = SUFFIX) -> str:
+    """The name of the file that tells of this piece."""
+    parsed = parse_stem(archived.file.rpartition(".")[0])
+    return archived_name(archived.base, 0 if parsed is None else parsed[1], suffix)
 
 
 def pack_archived(archived: Archived) -> bytes:
@@ -106,15 +126,15 @@ def _check(told: dict[str, object]) -> str:
     return f"{kernel.crc32c(text, 0, len(text)):08x}"
 
 
-def read_archived(directory: Path) -> tuple[list[Archived], list[tuple[Path, str]]]:
+def read_archived(directory: Path, suffix: str = SUFFIX) -> tuple[list[Archived], list[tuple[Path, str]]]:
     """What was archived of a topic, in the order of the log; and the files that do not read, each with why.
 
-    Raises UnknownVersion and OSError.
+    With the suffix EXPIRED, what of it is to be deleted. Raises UnknownVersion and OSError.
     """
     found: list[Archived] = []
     unread: list[tuple[Path, str]] = []
     for name in sorted(os.listdir(directory)):
-        if not name.endswith(SUFFIX) or parse_stem(name.removesuffix(SUFFIX)) is None:
+        if not name.endswith(suffix) or parse_stem(name.removesuffix(suffix)) is None:
             continue
         path = directory / name
         with open(path, "rb") as file:

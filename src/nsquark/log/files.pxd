@@ -7,7 +7,7 @@ from nsquark.log.segment cimport Segment as FastSegment
 @cython.final
 cdef class LogFiles:
     cdef public object directory, limits, lost, cut, store
-    cdef public list segments, archived, unread, deferred, records, found
+    cdef public list segments, archived, expired, unread, deferred, records, found
     cdef public int64_t max_bytes_per_file, term, archived_size
     cdef public int fd
     cdef public bint torn

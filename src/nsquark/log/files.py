@@ -16,12 +16,12 @@ from pathlib import Path
 from nsquark import changes
 from nsquark.errors import LogCorrupt
 
-from .archived import Store
+from .archived import EXPIRED, Expired, Store, record_name
 from .damage import Record
 from .deferred import Deferred
 from .opening import Inspected, inspect, take_up
 from .ranges import Ranges
-from .retention import Limits, count_archived, count_deletable, is_retained, size_of
+from .retention import Limits, count_archived, count_deletable, is_beyond_archive, is_retained, size_of
 from .segment import Segment
 from .syncing import LogSync, take_up_doubts
 from .tail import TailChunk
@@ -79,6 +79,7 @@ class LogFiles:
         self.store = store
         self.archived: list[Segment] = []  # those that only the archive has, in order
         self.archived_size = 0  # their bytes
+        self.expired: list[Expired] = []  # what the archive is to let go of, and is no part of the log
         self.unread: list[
             tuple[Path, str]
         ] = []  # files that should say what the archive has, and do not read
@@ -103,6 +104,7 @@ class LogFiles:
         found = take_up_archive(self.directory, self.segments, store, self.lost)
         self.segments, self.archived, self.unread = found.here, found.there, found.unread
         self.archived_size = size_of(self.archived)
+        self.expired = found.expired
         for path in found.leftovers:
             path.unlink(missing_ok=True)
             changes.tell_deleted(path)
@@ -271,7 +273,8 @@ class LogFiles:
         for segment in self.archived:
             if str(segment.path) == error.segment and not segment.suspected and self.store is not None:
                 segment.close()
-                self.store.forget(segment)
+                assert segment.archived is not None
+                self.store.forget(segment.archived)
                 segment.verified, segment.suspected = False, True
                 return segment
         return None
@@ -341,9 +344,10 @@ class LogFiles:
         """Whether `trim` could let go of anything."""
         return len(self.segments) > 1 or self.segments[0].size >= ROLL_WHEN_CONSUMED
 
-    def lets_go_before(self, low: int) -> bool:
-        """Whether `trim` could let go of anything if nothing before `low` is needed."""
-        return low >= self.segments[0].end or self._is_consumed(low)
+    def lets_go_before(self, low: int, now: float) -> bool:
+        """Whether `trim` or `expire` could let go of anything if nothing before `low` is needed."""
+        oldest = self.archived[0] if self._is_beyond_archive(now) else self.segments[0]
+        return low >= oldest.end or self._is_consumed(low)
 
     def _is_consumed(self, low: int) -> bool:
         """Whether so little of the newest file is needed that another file had better follow.
@@ -388,6 +392,45 @@ class LogFiles:
             if segment.archived is None and not segment.empty:
                 return segment
         return None
+
+    def expires(self, now: float) -> bool:
+        """Whether the archive has more of the log, or older parts, than it is to keep."""
+        return bool(self.archived) and self._is_beyond_archive(now)
+
+    def _is_beyond_archive(self, now: float) -> bool:
+        limits = self.limits
+        if not self.archived or not (limits.archive_bytes or limits.archive_time):
+            return False
+        oldest = self.archived[0]
+        if oldest.base >= self.local_first:  # a part of the disk lies before it
+            return False
+        size = self.archived_size
+        if limits.archive_bytes and size <= limits.archive_bytes:
+            size += size_of([each for each in self.segments if each.archived is not None])
+        return is_beyond_archive(limits, size, now - oldest.modified)
+
+    def expire(self, low: int, now: float) -> int:
+        """Have what only the archive has, and is to keep no longer, be no part of the log; returns how much.
+
+        Nothing from the position `low` on goes. The files beside the log say first what goes, so that
+        a start has it as `expired`, too. Raises OSError.
+        """
+        number = 0
+        while self.archived and self.archived[0].end <= low and self._is_beyond_archive(now):
+            oldest = self.archived[0]
+            archived = oldest.archived
+            assert archived is not None
+            old = self.directory / record_name(archived)
+            new = self.directory / record_name(archived, EXPIRED)
+            os.rename(old, new)
+            changes.tell_renamed(old, new)
+            del self.archived[0]
+            self.archived_size -= oldest.size - oldest.start
+            oldest.close()
+            self.expired.append(Expired(archived, new))
+            number += 1
+        self.lost.drop_below(self.first)
+        return number
 
     @property
     def unarchived_size(self) -> int:

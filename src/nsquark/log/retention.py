@@ -15,6 +15,8 @@ class Limits(NamedTuple):
     tail_messages: int = 10000
     retention_bytes: int = 0
     retention_time: float = 0.0
+    archive_bytes: int = 0  # of what is archived, also while the disk has it; here 0 is without limit
+    archive_time: float = 0.0
 
 
 UNLIMITED = -1
@@ -26,6 +28,8 @@ class Retention(NamedTuple):
 
     bytes: int | None = None
     time: int | None = None  # ns
+    archive_bytes: int | None = None
+    archive_time: int | None = None  # ns
 
     def apply_to(self, limits: Limits) -> Limits:
         """These limits, with this retention in place of theirs."""
@@ -34,6 +38,10 @@ class Retention(NamedTuple):
         if self.time is not None:
             time = _MOST if self.time == UNLIMITED else self.time
             limits = limits._replace(retention_time=time / 1e9)
+        if self.archive_bytes is not None:
+            limits = limits._replace(archive_bytes=max(self.archive_bytes, 0))
+        if self.archive_time is not None:
+            limits = limits._replace(archive_time=max(self.archive_time, 0) / 1e9)
         return limits
 
 
@@ -48,6 +56,13 @@ def is_retained(limits: Limits, size: int, age: float) -> bool:
     if limits.retention_bytes and size > limits.retention_bytes:
         return False
     return not limits.retention_time or age <= limits.retention_time
+
+
+def is_beyond_archive(limits: Limits, size: int, age: float) -> bool:
+    """Whether the archive is to let go of its oldest segment, when it has `size` bytes of the log."""
+    if limits.archive_bytes and size > limits.archive_bytes:
+        return True
+    return bool(limits.archive_time) and age > limits.archive_time
 
 
 def count_deletable(segments: Sequence[Segment], low: int, limits: Limits, now: float) -> int:

@@ -10,7 +10,7 @@ import heapq
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .archived import TEMPORARY, Archived, Store, read_archived
+from .archived import EXPIRED, TEMPORARY, Archived, Expired, Store, read_archived, record_name
 from .ranges import Ranges
 from .segment import Segment
 
@@ -21,6 +21,7 @@ class TakenUpArchive:
     there: list[Segment] = field(default_factory=list)  # only in the archive, in order
     unread: list[tuple[Path, str]] = field(default_factory=list)  # records that do not read, each with why
     leftovers: list[Path] = field(default_factory=list)  # files that have less than the archive
+    expired: list[Expired] = field(default_factory=list)  # the archive is to let go of these
 
 
 def take_up_archive(directory: Path, here: list[Segment], store: Store, lost: Ranges) -> TakenUpArchive:
@@ -29,7 +30,9 @@ def take_up_archive(directory: Path, here: list[Segment], store: Store, lost: Ra
     Raises UnknownVersion and OSError.
     """
     known, unread = read_archived(directory)
-    result = TakenUpArchive(here, unread=unread, leftovers=list(directory.glob("*" + TEMPORARY)))
+    expired, unread_too = read_archived(directory, EXPIRED)
+    result = TakenUpArchive(here, unread=unread + unread_too, leftovers=list(directory.glob("*" + TEMPORARY)))
+    result.expired = [Expired(each, directory / record_name(each, EXPIRED)) for each in expired]
     if not known:
         return result
     parts: dict[str, list[Segment]] = {}

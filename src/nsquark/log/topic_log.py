@@ -314,6 +314,22 @@ class TopicLog:
             return 0, 0
         return self.files.held_from(position)
 
+    def expires(self, now: float) -> bool:
+        """Whether the archive has more of the log, or older parts, than it is to keep."""
+        return self.files is not None and self.files.expires(now)
+
+    def expire(self, low: int, now: float) -> int:
+        """Let go of what only the archive has, is to keep no longer, and lies before `low`.
+
+        Returns how many segments that were. Raises OSError.
+        """
+        if self.files is None:
+            return 0
+        try:
+            return self.files.expire(low, now)
+        finally:
+            self.first = self.files.first
+
     @property
     def trimmable(self) -> bool:
         """Whether `trim` could let go of anything, so that asking every channel is worth its cost."""
@@ -328,9 +344,9 @@ class TopicLog:
         self._idle_at = self.end
         return self.trim_files(low, now)
 
-    def lets_go_before(self, low: int) -> bool:
-        """Whether `trim` could let go of files if nothing before `low` is needed."""
-        return self.files is not None and self.files.lets_go_before(low)
+    def lets_go_before(self, low: int, now: float) -> bool:
+        """Whether `trim_files` or `expire` could let go of files if nothing before `low` is needed."""
+        return self.files is not None and self.files.lets_go_before(low, now)
 
     def trim_files(self, low: int, now: float) -> list[Segment]:
         """`trim` without letting go of memory: it may be called at any time, the other now and then."""

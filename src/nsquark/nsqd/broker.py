@@ -229,7 +229,8 @@ class Broker:
         for topic in list(self.topics.values()):
             yield
             # a journal that could not be written is written again, whether anything happens or not
-            if (topic.active or topic.log.trimmable or topic.journal.overgrown) and not topic.exiting:
+            wanted = topic.active or topic.log.trimmable or topic.journal.overgrown
+            if (wanted or topic.log.expires(now)) and not topic.exiting:
                 try:
                     freed += yield from topic.trimming.steps(now)
                 except OSError as error:
@@ -263,6 +264,9 @@ class Broker:
         if topic is None:
             topic = self._open(name)
             topic.journaling.rewrite()
+            if topic.gate is not None:
+                topic.unconfirmed.add(topic)
+                topic.gate.then(partial(topic.unconfirmed.discard, topic))
             logger.info("TOPIC(%s): created", name)
             self.changed(topic.ephemeral)
             self.lookup.created(topic)

@@ -185,6 +185,12 @@ class Options:
         "",
         "URL of a folder or bucket that keeps segments beyond the disk: file://, s3://, gs://, abfs://, hdfs://",
     )
+    archive_retention_bytes: int = flag(
+        INT, 0, "finished messages that the archive keeps of each topic, in bytes (0: all)"
+    )
+    archive_retention_time: float = flag(
+        DURATION, 0.0, "duration for which the archive keeps finished messages (0: for ever)"
+    )
     archive_fetched_bytes: int = flag(
         INT, 1 << 30, "what is kept on the disk of segments that were read from the archive, in bytes"
     )

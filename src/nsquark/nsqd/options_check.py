@@ -19,6 +19,7 @@ NOT_NEGATIVE = (
     "mem_queue_size", "sync_every", "max_req_timeout", "max_rdy_count", "max_heartbeat_interval",
     "drain_timeout", "max_output_buffer_size", "max_output_buffer_timeout", "min_output_buffer_timeout",
     "output_buffer_timeout", "max_channel_consumers", "retention_bytes", "retention_time", "staged_max_bytes",
+    "archive_retention_bytes", "archive_retention_time",
     "channel_hold_timeout",
 )  # fmt: skip
 
@@ -75,6 +76,11 @@ def _validate_further(options: Options) -> None:
         "--e2e-processing-latency-window-time must be > 0",
     )
     _validate_group(options)
+    for name in ("archive_retention_bytes", "archive_retention_time"):
+        _require(
+            bool(options.archive_url) or not getattr(options, name),
+            f"--{name.replace('_', '-')} needs --archive-url",
+        )
     if options.archive_url:
         from nsquark.nsqd.archive.object_store import ObjectStore
 

@@ -8,6 +8,7 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.daemon import Client, Nsqd, until
 from tests.nsqd.archive.archived import ArchivingNsqd, bodies, consumed
@@ -244,6 +245,129 @@ def reached(nsqd: ArchivingNsqd, records: int, gone: bool) -> bool:
 async def publish_over_tcp(client: Client, first: int, count: int) -> None:
     for start in range(first, first + count, 50):
         await client.mpub("t", bodies(50, start))
+
+
+async def test_the_archive_keeps_so_much_and_what_it_deleted_is_answered_as_gone(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start("--archive-retention-bytes=1") as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.post("/channel/create?topic=t&channel=c")
+        await nsqd.post("/channel/create?topic=t&channel=slow")
+        await nsqd.publish(COUNT)
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        await nsqd.post("/channel/seek?topic=t&channel=slow&to=100")
+        await until(lambda: len(nsqd.records()) == len(nsqd.segments()) - 1 + gone(nsqd))
+        first = (await deleted_up_to(nsqd, 1))["first"]
+        assert 0 < first <= 100  # what a channel needs stays, whatever the limit
+        assert await nsqd.read_all(first, COUNT) == bodies(COUNT)[first:]
+        for path in ("/log/read?topic=t&from=0", "/log/read?topic=t&from=0&index=0&archive=1"):
+            status, answer = await nsqd.http("GET", path)
+            assert (status, json.loads(answer)["message"]) == (410, "POSITION_GONE")
+            assert json.loads(answer)["first"] == first
+        status, answer = await nsqd.http("POST", "/channel/seek?topic=t&channel=c&to=0")
+        assert (status, json.loads(answer)["message"]) == (410, "POSITION_GONE")
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=10)
+            assert await consumed(client, COUNT - first) == bodies(COUNT)[first:]
+        for channel in ("c", "slow"):
+            await nsqd.post(f"/channel/empty?topic=t&channel={channel}")
+        await until(lambda: all_deleted(nsqd))
+        told = await nsqd.range()
+        assert told["first"] == told["local_first"] > first
+        assert (await nsqd.archive())["failure"] == ""
+        nsqd.kill()
+        nsqd.restart()
+        assert (await nsqd.range())["first"] == told["first"]
+
+
+async def test_a_topic_has_limits_of_its_own_in_the_archive_by_size_and_by_age(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        size = (await nsqd.range())["bytes"]
+        retained = json.loads(await retain(nsqd, f"archive_bytes={size}"))
+        assert (retained["archive_bytes"], retained["archive_time"]) == (size, -1)
+        assert (retained["own_archive_bytes"], retained["own_archive_time"]) == (size, None)
+        assert retained["archived_bytes"] > 0
+        before = nsqd.objects()
+        await retain(nsqd, f"archive_bytes={sum(each.stat().st_size for each in before) - 1}")
+        await until(lambda: len(nsqd.objects()) == len(before) - 1)
+        assert nsqd.objects() == before[1:]
+        nsqd.kill()
+        nsqd.restart()  # the limit holds on
+        await retain(nsqd, "archive_bytes=unlimited&archive_time=1ms")
+        await until(lambda: all_deleted(nsqd))
+        status, _ = await nsqd.http("POST", "/topic/retention?topic=t&archive_time=0")
+        assert status == 400
+
+
+async def test_kills_between_the_steps_of_a_deletion_leave_nothing_behind(tmp_path: Path) -> None:
+    """Each step is made by hand where nsqd would be killed behind it: the next start goes on from there."""
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        nsqd.kill()
+        records, objects = nsqd.records(), nsqd.objects()
+        assert len(records) >= 3
+        for record in records[:2]:  # the log has let go of two, and one object is deleted
+            record.rename(record.with_suffix(".expired"))
+        objects[0].unlink()
+        nsqd.restart()
+        told = await deleted_up_to(nsqd, 2)
+        assert told["first"] == int(records[2].stem)
+        assert nsqd.objects() == objects[2:]
+        await until(lambda: not list((nsqd.data_path / "topics" / "t").glob("*.expired")))
+        assert await nsqd.read_all(told["first"], COUNT) == bodies(COUNT)[told["first"] :]
+
+
+async def test_what_cannot_be_deleted_is_tried_again_and_is_no_part_of_the_log(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        before = nsqd.objects()
+        nsqd.store.rename(tmp_path / "away")
+        nsqd.store.write_bytes(b"a file, where a folder should be")
+        await retain(nsqd, "archive_bytes=1")
+        nsqd.wait_for_line("WARNING: ARCHIVE: ")
+        told = await nsqd.range()
+        assert told["first"] == told["local_first"]
+        assert await ok(nsqd)
+        nsqd.kill()
+        nsqd.store.unlink()
+        (tmp_path / "away").rename(nsqd.store)
+        assert nsqd.objects() == before
+        nsqd.restart()
+        await until(lambda: all_deleted(nsqd))
+        assert (await nsqd.archive())["deleted"] == len(before)
+        assert (
+            b"nsqd_archive_deleted_segments_total %d.0" % len(before)
+            in (await nsqd.http("GET", "/metrics"))[1]
+        )
+
+
+async def retain(nsqd: ArchivingNsqd, what: str) -> bytes:
+    status, answer = await nsqd.http("POST", f"/topic/retention?topic=t&{what}")
+    assert status == 200, answer
+    return answer
+
+
+def gone(nsqd: ArchivingNsqd) -> int:
+    """Records of segments that are only in the archive."""
+    here = {each.stem for each in nsqd.segments()}
+    return sum(each.stem not in here for each in nsqd.records())
+
+
+async def deleted_up_to(nsqd: ArchivingNsqd, number: int) -> dict[str, Any]:
+    """What `/log/range` tells once so many objects, and their records, are deleted."""
+
+    async def deleted() -> bool:
+        return bool((await nsqd.archive())["deleted"] >= number)
+
+    await until(deleted)
+    return await nsqd.range()
+
+
+def all_deleted(nsqd: ArchivingNsqd) -> bool:
+    """Whether there are neither objects nor anything that tells of them, and one file of the log."""
+    records = [*nsqd.records(), *(nsqd.data_path / "topics" / "t").glob("*.expired")]
+    return not nsqd.objects() and not records and len(nsqd.segments()) == 1
 
 
 async def test_a_follower_archives_nothing_and_reads_the_archive_once_it_is_promoted(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from nsquark.cli.flags import StartError
 from nsquark.errors import ArchiveAway
-from nsquark.nsqd.archive.object_store import ObjectStore
+from nsquark.nsqd.archive import object_store
+from nsquark.nsqd.archive.object_store import ObjectStore, read_pieces
 from nsquark.nsqd.options import parse
 from nsquark.nsqd.options_check import validate
 
@@ -59,16 +60,23 @@ def test_a_store_that_refuses_is_away(tmp_path: Path, fd: int) -> None:
         put(ObjectStore(f"file://{tmp_path}/store"), fd)
 
 
-def test_a_disk_that_swallows_bytes_is_found_out(tmp_path: Path, fd: int) -> None:
+def write_to(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the next object written to a device."""
+    monkeypatch.setattr(os, "urandom", bytes)
     (tmp_path / "store/a/b").mkdir(parents=True)
-    (tmp_path / "store/a/b/c").symlink_to("/dev/null")
+    (tmp_path / "store/a/b/c.00000000.tmp").symlink_to(device)
+
+
+def test_a_disk_that_swallows_bytes_is_found_out(
+    tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_to("/dev/null", tmp_path, monkeypatch)
     with pytest.raises(ArchiveAway):
         put(ObjectStore(f"file://{tmp_path}/store"), fd)
 
 
-def test_a_full_disk_is_away(tmp_path: Path, fd: int) -> None:
-    (tmp_path / "store/a/b").mkdir(parents=True)
-    (tmp_path / "store/a/b/c").symlink_to("/dev/full")
+def test_a_full_disk_is_away(tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_to("/dev/full", tmp_path, monkeypatch)
     with pytest.raises(ArchiveAway, match="No space left"):
         put(ObjectStore(f"file://{tmp_path}/store"), fd)
 
@@ -98,3 +106,45 @@ def test_buckets_are_taken_without_asking_them() -> None:
         "hdfs://me@host/x",
     ):
         validate(parse([f"--archive-url={url}"]))
+
+
+def test_an_object_is_deleted_once_and_what_is_not_there_stays_so(tmp_path: Path, fd: int) -> None:
+    store = ObjectStore(f"file://{tmp_path}/store")
+    put(store, fd, "n/t/1.log")
+    store.delete("n/t/1.log")
+    assert not (tmp_path / "store" / "n" / "t" / "1.log").exists()
+    store.delete("n/t/1.log")
+
+
+def test_nothing_is_taken_for_deleted_while_the_archive_is_not_mounted(tmp_path: Path, fd: int) -> None:
+    store = ObjectStore(f"file://{tmp_path}/store")
+    put(store, fd, "n/t/1.log")
+    (tmp_path / "store").rename(tmp_path / "unmounted")
+    (tmp_path / "store").mkdir()
+    with pytest.raises(ArchiveAway, match="n is no folder"):
+        store.delete("n/t/1.log")
+
+
+def test_an_object_is_never_shorter_than_it_is_to_be(
+    tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A primary that was paused behind its first look writes what another one has recorded since."""
+    one, other = (ObjectStore(f"file://{tmp_path}/store") for _ in range(2))
+    path = tmp_path / "store" / "n" / "1.log"
+    sizes = []
+
+    def looked(*_: object) -> bool:
+        monkeypatch.undo()
+        put(other, fd, "n/1.log")
+        monkeypatch.setattr(object_store, "read_pieces", pieces)
+        return False
+
+    def pieces(*args: int) -> Iterator[bytes]:
+        sizes.append(path.stat().st_size)
+        yield from read_pieces(*args)
+        sizes.append(path.stat().st_size)
+
+    monkeypatch.setattr(ObjectStore, "_reads_as", looked)
+    put(one, fd, "n/1.log")
+    assert sizes == [len(DATA)] * 2
+    assert [each.name for each in path.parent.iterdir()] == ["1.log"]

@@ -58,7 +58,7 @@ def parse_replica(document: Document) -> Replica | None:
     state, member = text(document, "state"), text(document, "member")
     told = document.get("primary")
     primary = text(told, "member") if isinstance(told, dict) else ""
-    members = [_member(each, state, member, primary) for each in documents(document, "members")]
+    members = list(map(_member, documents(document, "members")))
     lags = [each.lag for each in members if each.lag is not None and each.name in in_sync]
     return Replica(
         group,
@@ -75,17 +75,11 @@ def parse_replica(document: Document) -> Replica | None:
     )
 
 
-def _member(document: Document, state: str, asked: str, primary: str) -> ReplicaMember:
-    name, in_sync = text(document, "member"), boolean(document, "in_sync")
-    role = "primary" if name == primary else "in-sync" if in_sync else "catching-up"
-    if name == asked:
-        role = state
-    elif name != primary and document.get("connected") is False and state == "primary":
-        role = "away"
+def _member(document: Document) -> ReplicaMember:
     return ReplicaMember(
-        name,
-        role,
-        in_sync,
+        text(document, "member"),
+        text(document, "role"),
+        boolean(document, "in_sync"),
         _number(document, "written"),
         _number(document, "synced"),
         _number(document, "lag"),

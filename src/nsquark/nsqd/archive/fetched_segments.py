@@ -72,9 +72,9 @@ class FetchedSegments:
             with self._lock:
                 self._under_way.pop(path, None)
 
-    def forget(self, segment: Segment) -> None:
+    def forget(self, archived: Archived) -> None:
         with self._lock:
-            self._drop(segment.path)
+            self._drop(self.path_of(archived))
 
     @property
     def size(self) -> int:

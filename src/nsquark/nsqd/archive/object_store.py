@@ -21,6 +21,7 @@ from nsquark.durable import sync_path, write_all
 from nsquark.errors import ArchiveAway
 
 PIECE = 1 << 20
+TEMPORARY = ".tmp"  # behind the names of files that are being written
 SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 _WITH_FOLDERS = ("local", "hdfs")  # file systems in which the folder of a file must be made
 _SECRET = re.compile("secret|key|token|password|credential|sig", re.IGNORECASE)
@@ -64,14 +65,51 @@ class ObjectStore:
                     _sync_local(root, path)
                 return
             if files.type_name in _WITH_FOLDERS:
-                files.create_dir(str(PurePosixPath(path).parent), recursive=True)
-            with files.open_output_stream(path, compression=None) as stream:
-                for piece in read_pieces(fd, start, stop):
-                    stream.write(piece)
-            if files.type_name == "local":
-                _sync_local(root, path)
+                self._write_file(files, root, path, fd, start, stop)
+            else:
+                _write(files, path, fd, start, stop)
             if not self._reads_as(files, path, stop - start, crc):
                 raise ArchiveAway(f"{key} does not read back as it was written")
+        except self._failures as error:
+            raise _away(error) from None
+
+    @staticmethod
+    def _write_file(files: Any, root: str, path: str, fd: int, start: int, stop: int) -> None:
+        """Have a file with these bytes, whole from the moment it has its name.
+
+        Two members of a replica group may be at it for a moment, each taking itself for the primary. The
+        later one then replaces the file with the same bytes, and never has it shorter: the earlier one may
+        have deleted its own copy.
+        """
+        temporary = f"{path}.{os.urandom(4).hex()}{TEMPORARY}"
+        files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        try:
+            _write(files, temporary, fd, start, stop)
+            if files.type_name == "local":
+                sync_path(PurePosixPath(temporary))  # type: ignore[arg-type]
+            elif _is_file(files, path):
+                files.delete_file(path)  # one that is not whole: HDFS replaces none
+            files.move(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                files.delete_file(temporary)
+            raise
+        if files.type_name == "local":
+            _sync_local(root, path)
+
+    def delete(self, key: str) -> None:
+        """Have no object of this name; it need not be there. Raises ArchiveAway."""
+        try:
+            files, root = self._open()
+            path = f"{root}/{key}"
+            if _is_file(files, path):
+                files.delete_file(path)
+                if _is_file(files, path):
+                    raise ArchiveAway(f"{key} is still there after it was deleted")
+            elif files.type_name in _WITH_FOLDERS:
+                first = f"{root}/{key.partition('/')[0]}"
+                if not _is_folder(files, first):  # such as a disk that is not mounted
+                    raise ArchiveAway(f"{first} is no folder")
         except self._failures as error:
             raise _away(error) from None
 
@@ -104,6 +142,24 @@ class ObjectStore:
             while piece := stream.read(PIECE):
                 found = zlib.crc32(piece, found)
         return found == crc
+
+
+def _write(files: Any, path: str, fd: int, start: int, stop: int) -> None:
+    with files.open_output_stream(path, compression=None) as stream:
+        for piece in read_pieces(fd, start, stop):
+            stream.write(piece)
+
+
+def _is_file(files: Any, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    return bool(files.get_file_info(path).type == FileType.File)
+
+
+def _is_folder(files: Any, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    return bool(files.get_file_info(path).type == FileType.Directory)
 
 
 def check_url(url: str) -> None:

@@ -76,6 +76,8 @@ class Topic(TopicChannels):
             options.mem_queue_size,
             options.retention_bytes,
             options.retention_time,
+            options.archive_retention_bytes,
+            options.archive_retention_time,
         )
         self.retention = Retention()
         found, found_journal = inspected or (None, None)

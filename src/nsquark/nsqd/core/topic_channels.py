@@ -53,7 +53,8 @@ class TopicChannels:
         self.channels: dict[str, Channel] = {}
         self.watchers: set[Callable[[], None]] = set()  # called when there is something new, and at the end
         self.gate = None if self.ephemeral else services.gate
-        self.unconfirmed: set[Channel] = set()  # new, and the other members do not have them yet
+        # Channels, or the topic itself, that are new and that the other members do not have yet.
+        self.unconfirmed: set[object] = set()
         self.copied = 0  # up to here the members of the replica group have the log, where there is a gate
         self.pumped = 0
         self.passed_on = 0  # messages, to every channel there was

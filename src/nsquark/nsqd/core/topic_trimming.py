@@ -55,7 +55,7 @@ class TopicTrimming:
                 return 0
         if topic.ephemeral:
             self._trim_memory_if_worth_it()
-        elif log.trimmable:
+        elif log.trimmable or log.expires(now):
             yield from self._trim_segments(log.trim, now)
             if topic.exiting:
                 return 0
@@ -80,7 +80,7 @@ class TopicTrimming:
         log, moves, low = topic.log, topic.moves, topic.pumped
         unread: list[Channel] = []
         for channel in list(topic.channels.values()):
-            if not log.lets_go_before(low):
+            if not log.lets_go_before(low, now):
                 break  # whatever the others say
             if channel.exiting:
                 continue
@@ -97,7 +97,9 @@ class TopicTrimming:
         for channel in unread:
             if channel.holds_log and not channel.exiting:  # it is read again
                 low = min(low, channel.low())
-        segments = trim(min([low, *topic.holds.values()]), now)
+        low = min([low, *topic.holds.values()])
+        log.expire(low, now)
+        segments = trim(low, now)
         for channel in unread:
             self._let_go(channel)
         for segment in segments:

@@ -64,7 +64,13 @@ def parse_moves(request: Request) -> int | None:
 
 
 def is_ours(topic: Topic, request: Request) -> None:
-    """Refuse a request that means an earlier log of this name: its positions mean nothing in this one."""
+    """Refuse a request that means an earlier log of this name: its positions mean nothing in this one.
+
+    The epoch of a log that no other member of the replica group knows is not told: a failover may take it
+    back.
+    """
+    if topic in topic.unconfirmed:
+        raise HttpError(503, "NOT_CONFIRMED")
     epoch = request.query.get("epoch")
     if epoch is not None and epoch != f"{topic.epoch:016x}":
         raise HttpError(409, "EPOCH_CHANGED", bounds(topic))
@@ -156,6 +162,7 @@ async def fetch(broker: Broker, topic: Topic, segment: Segment) -> None:
     except LogDamaged as error:
         topic.health.leave_out(error)
     except OSError as error:
+        check_position(topic, int(segment.base))  # it may have been deleted meanwhile
         raise cannot_read(topic, error) from None
     if topic.exiting:
         raise HttpError(404, "TOPIC_NOT_FOUND")

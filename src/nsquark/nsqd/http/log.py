@@ -136,6 +136,7 @@ class LogApi:
                     reader = LogReader(topic.log, start, end, max_bytes, indexed)
                 except NotIndexed as error:
                     await fetch(self._broker, topic, error.segment)
+                    check_position(topic, start)
                     continue
                 try:
                     await reads.run(reader.locate)

@@ -11,7 +11,7 @@ from nsquark.http import HttpError, Request, Response, v1_json
 from nsquark.log import UNLIMITED, Retention
 from nsquark.nsqd.broker import Broker
 from nsquark.nsqd.core.topic import Topic
-from nsquark.nsqd.stats.held import retention_bytes, retention_time
+from nsquark.nsqd.stats.held import archive_retention, retention_bytes, retention_time
 
 from .arguments import MAX_POSITION, bounds, find_channel, find_topic, parse_number, storing
 
@@ -56,9 +56,9 @@ class RetentionApi:
 
 def parse_retention(request: Request, present: Retention) -> Retention:
     """The retention that `bytes` and `time` ask for; what is not said stays as it is."""
-    if "bytes" not in request.query and "time" not in request.query:
+    if not any(name in request.query for name in ("bytes", "time", "archive_bytes", "archive_time")):
         raise HttpError(400, "MISSING_ARG_BYTES")
-    kept, time = present
+    kept, time, archive_bytes, archive_time = present
     if "bytes" in request.query:
         text = request.query["bytes"]
         words = {DEFAULT: None, WITHOUT_LIMIT: UNLIMITED}
@@ -66,7 +66,23 @@ def parse_retention(request: Request, present: Retention) -> Retention:
     if "time" in request.query:
         text = request.query["time"]
         time = UNLIMITED if text == WITHOUT_LIMIT else _parse_time(text, "time")
-    return Retention(kept, time)
+    if "archive_bytes" in request.query:
+        archive_bytes = _parse_archived(request.query["archive_bytes"], "archive_bytes")
+    if "archive_time" in request.query:
+        archive_time = _parse_archived(request.query["archive_time"], "archive_time")
+    return Retention(kept, time, archive_bytes, archive_time)
+
+
+def _parse_archived(text: str, name: str) -> int | None:
+    """0 is refused: of the flags it means without limit, and of a topic it would mean nothing at all."""
+    if text == WITHOUT_LIMIT:
+        return UNLIMITED
+    if text == DEFAULT:
+        return None
+    found = _parse_time(text, name) if name == "archive_time" else parse_number(text, name)
+    if not found:
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return found
 
 
 def _parse_time(text: str, name: str) -> int | None:
@@ -84,13 +100,19 @@ def _parse_time(text: str, name: str) -> int | None:
 
 def describe_retention(topic: Topic) -> dict[str, object]:
     """What holds, what of it is the topic's own, and what the log has. -1 is without limit."""
+    archive_bytes, archive_time = archive_retention(topic)
     return {
         "topic_name": topic.name,
         "retention_bytes": retention_bytes(topic),
         "retention_time": retention_time(topic),
         "own_bytes": topic.retention.bytes,
         "own_time": topic.retention.time,
+        "archive_bytes": archive_bytes,
+        "archive_time": archive_time,
+        "own_archive_bytes": topic.retention.archive_bytes,
+        "own_archive_time": topic.retention.archive_time,
         **bounds(topic),
         "origin": topic.origin,
         "bytes": topic.log.size,
+        "archived_bytes": topic.log.archived_size,
     }

@@ -37,6 +37,16 @@ def retention_bytes(topic: Topic) -> int:
     return topic.options.retention_bytes if own is None else own
 
 
+def archive_retention(topic: Topic) -> tuple[int, int]:
+    """What the archive keeps of the topic: bytes and ns, -1 for no limit."""
+    own = topic.retention
+    size = topic.options.archive_retention_bytes if own.archive_bytes is None else own.archive_bytes
+    time = own.archive_time
+    if time is None:
+        time = nanoseconds(topic.options.archive_retention_time)
+    return size if size > 0 else -1, time if time > 0 else -1
+
+
 def retention_time(topic: Topic) -> int:
     """What holds for the topic, in ns; 0 for none, -1 for no limit."""
     own = topic.retention.time

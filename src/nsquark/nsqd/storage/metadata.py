@@ -20,7 +20,7 @@ from nsquark.version import NSQ_VERSION
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "nsqd.dat"
-RETENTION_KEYS = ("retention_bytes", "retention_time")
+RETENTION_KEYS = ("retention_bytes", "retention_time", "archive_bytes", "archive_time")
 WORTH_SAVING = 60_000_000_000  # ns in which a channel has not been read
 
 

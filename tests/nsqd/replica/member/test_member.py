@@ -126,6 +126,20 @@ def test_a_killed_primary_comes_back_as_a_standby_and_its_files_become_equal(
     assert files(a.directory) == files(b.directory)
 
 
+def test_members_tell_the_role_of_each_other(pair: tuple[Member, Member]) -> None:
+    a, b = pair
+    until(lambda: roles(a) == {"a": "primary", "b": "in-sync"})
+    until(lambda: roles(b) == {"a": "primary", "b": "in-sync"})
+    b.kill()
+    until(lambda: roles(a)["b"] == "away")  # etcd sees its session for a while
+    b.start()
+    until(lambda: roles(a) == {"a": "primary", "b": "in-sync"})
+
+
+def roles(member: Member) -> dict[str, str]:
+    return {each["member"]: each["role"] for each in member.replica()["members"]}
+
+
 def test_a_stopped_primary_hands_over_at_once_and_nothing_is_lost(pair: tuple[Member, Member]) -> None:
     a, b = pair
     create(a)
@@ -522,6 +536,25 @@ def test_a_connection_that_a_standby_took_is_served_when_the_standby_leads(
     kept.request("GET", "/stats")
     assert kept.getresponse().status == 200
     kept.close()
+
+
+def test_the_epoch_of_a_new_log_is_told_to_nobody_before_the_standby_has_it(start: Start) -> None:
+    """A failover could take the log back, and a reader would know it by an epoch that never was."""
+    flags = ("--min-copies=2", "--replica-timeout=500ms")
+    a = start("a", "--replica-bootstrap", *flags)
+    a.serves()
+    b = start("b", *flags)
+    b.is_in_sync()
+    until(lambda: not a.replica()["refusing"])
+    b.process.send_signal(signal.SIGSTOP)
+    client = Client(a)
+    client.socket.sendall(b"PUB t\n\0\0\0\1x")
+    until(lambda: json.loads(a.ask("GET", "/stats?format=json")[1])["topics"])
+    for path in ("/log/range?topic=t", "/log/read?topic=t"):
+        status, text = a.ask("GET", path)
+        assert (status, json.loads(text)["message"]) == (503, "NOT_CONFIRMED")
+    b.process.send_signal(signal.SIGCONT)
+    until(lambda: a.ask("GET", "/log/range?topic=t")[0] == 200)
 
 
 def test_a_channel_is_answered_for_to_nobody_before_the_standby_has_it(start: Start) -> None:

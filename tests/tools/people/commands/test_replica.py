@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ PRIMARY = {"member": "a", "term": 5, "http_address": "", "tcp_address": ""}
 MEMBERS = [
     {
         "member": "a",
+        "role": "primary",
         "in_sync": True,
         "connected": True,
         "written": 10,
@@ -30,6 +32,7 @@ MEMBERS = [
     },
     {
         "member": "b",
+        "role": "in-sync",
         "in_sync": True,
         "connected": True,
         "written": 1007,
@@ -37,7 +40,7 @@ MEMBERS = [
         "lag": 3,
         "http_address": "b:1",
     },
-    {"member": "c", "in_sync": False, "connected": False, "lag": None, "http_address": "c:1"},
+    {"member": "c", "role": "away", "in_sync": False, "lag": None, "http_address": "c:1"},
 ]
 TOLD = {
     "group": "g", "member": "a", "state": "primary", "term": 5, "sequence": 1010, "isr": ["a", "b"],
@@ -133,6 +136,25 @@ def test_a_group_without_a_primary_is_a_failure_that_is_shown() -> None:
     assert done.returncode == 1
     assert "group g: no primary, term 5" in done.stdout
     assert done.stderr == "nsquark: replica group 'g' has no primary\n"
+
+
+def test_status_waits_for_members_in_sync() -> None:
+    with played({**TOLD, "isr": ["a"]}) as (member, at):
+        done = nsquark("replica", "status", "--in-sync", "2", "--wait", "300ms", *at)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "nsquark: replica group 'g' has 1 in sync, after 300ms\n"
+        later = threading.Timer(0.5, setattr, (member, "told", TOLD))
+        later.start()
+        assert "2 in sync: a, b" in output("replica", "status", "--in-sync", "2", *at)
+        later.join()
+
+
+def test_status_waits_for_an_nsqd_that_does_not_answer_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        at = f"127.0.0.1:{server.getsockname()[1]}"
+    done = nsquark("replica", "status", "--in-sync", "1", "--wait", "300ms", "--nsqd-http", at)
+    assert done.returncode == 1
+    assert done.stderr == f"nsquark: nsqd {at} does not answer: Connection refused, after 300ms\n"
 
 
 def test_json_is_what_the_member_says() -> None:

@@ -145,7 +145,7 @@ class Standby:
                 report = self._reports.stream_refused
             elif isinstance(error, FsyncFailed):
                 report = partial(self._reports.fsync_failed, error.paths)
-            self._tell(f"{type(error).__name__}: {error}")
+            self._tell(f"the primary at {address}: {type(error).__name__}: {error}")
         if self._task is asyncio.current_task():
             self._task = None
             self.drop()

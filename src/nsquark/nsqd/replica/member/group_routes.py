@@ -14,6 +14,8 @@ from ..changes.access import ReplicaAccess
 if TYPE_CHECKING:
     from .member import Member
 
+AWAY = "away"  # the role of a member that has no stream of the primary that is asked
+
 FAMILIES = (
     ("term", "The term that this member leads or follows."),
     ("sequence", "The last sequence that is written."),
@@ -166,15 +168,27 @@ def _members(member: Member) -> list[dict[str, object]]:
     state = leading.state if leading is not None else view.state
     isr = state.isr if state is not None else ()
     streams = {member_of(each.incarnation): each for each in member.leadership.streams()}
+    primary = _primary(member)
+    leader = primary["member"] if primary is not None else ""
     found: list[dict[str, object]] = []
     for name, key in sorted(view.members.items()):
         stream = streams.get(name)
         mine = name == member.options.replica_member
+        in_sync, connected = key.incarnation in isr, mine or stream is not None
+        if mine:
+            role = member.automaton.state.value
+        elif name == leader:
+            role = State.PRIMARY.value
+        elif leading is not None and not connected:
+            role = AWAY
+        else:
+            role = (State.IN_SYNC if in_sync else State.CATCHING_UP).value
         told: dict[str, object] = {
             "member": name,
             "incarnation": key.incarnation,
-            "in_sync": key.incarnation in isr,
-            "connected": mine or stream is not None,
+            "role": role,
+            "in_sync": in_sync,
+            "connected": connected,
             "written": None,
             "synced": None,
             "lag": None,

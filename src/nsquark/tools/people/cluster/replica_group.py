@@ -78,25 +78,18 @@ class GroupView:
 
     @property
     def members(self) -> list[MemberStanding]:
-        found = []
-        for each in self.told.get("members") or ():
-            name, in_sync = str(each.get("member", "")), bool(each.get("in_sync"))
-            role = "primary" if name == self.leader else "in-sync" if in_sync else "catching-up"
-            if name == self.member:
-                role = self.state
-            elif not each.get("connected", True) and name != self.leader and self.state == "primary":
-                role = "away"
-            found.append(
-                MemberStanding(
-                    name,
-                    role,
-                    in_sync,
-                    each.get("written"),
-                    each.get("synced"),
-                    each.get("lag"),
-                    str(each.get("http_address") or ""),
-                )
+        found = [
+            MemberStanding(
+                str(each.get("member", "")),
+                str(each.get("role", "")),
+                bool(each.get("in_sync")),
+                each.get("written"),
+                each.get("synced"),
+                each.get("lag"),
+                str(each.get("http_address") or ""),
             )
+            for each in self.told.get("members") or ()
+        ]
         return sorted(found, key=lambda member: member.name)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nsquark.errors import UsageError
+from nsquark.errors import NsquarkError, UsageError
 from nsquark.http.client.protocol import BadStatus
 
 from ..cluster.daemons import Daemon
@@ -55,16 +55,22 @@ def _wait_option(command: _F) -> _F:
 
 
 @command.command("status", cls=Command)
+@click.option(
+    "--in-sync",
+    type=click.IntRange(min=1),
+    help="Wait until a primary leads and so many members are in sync.",
+)
+@_wait_option
 @json_option
 @connecting
-def status(as_json: bool, settings: Settings) -> None:
+def status(in_sync: int | None, wait: float, as_json: bool, settings: Settings) -> None:
     """Show the group of an nsqd, or with --lookupd-http all groups.
 
     Lag counts the frames that a member has not written yet; a frame is what the primary writes in one turn.
     The exit status is 1 if a group has no primary.
     """
     cluster = Cluster(settings)
-    groups = run(find_groups(cluster))
+    groups = run(find_groups(cluster) if in_sync is None else _find_in_sync(settings, in_sync, wait))
     if as_json:
         print_json([each.told for each in groups])
     else:
@@ -76,6 +82,28 @@ def status(as_json: bool, settings: Settings) -> None:
         if not group.leader:
             raise Failure(f"replica group {group.name!r} has no primary")
     cluster.end()
+
+
+async def _find_in_sync(settings: Settings, number: int, wait: float) -> list[GroupView]:
+    """The groups, once each has a primary and so many members in sync.
+
+    Raises Failure after `wait` seconds.
+    """
+    end = time.monotonic() + wait
+    while True:
+        try:
+            groups = await find_groups(Cluster(settings))
+        except NsquarkError as error:  # an nsqd that was started just now does not answer yet
+            late = str(error)
+        else:
+            short = [each for each in groups if not each.leader or len(each.in_sync) < number]
+            if not short:
+                return groups
+            had = f"{len(short[0].in_sync)} in sync" if short[0].leader else "no primary"
+            late = f"replica group {short[0].name!r} has {had}"
+        if time.monotonic() > end:
+            raise Failure(f"{late}, after {quantities.age(wait)}")
+        await asyncio.sleep(_LOOK_EVERY)
 
 
 def _show(group: GroupView) -> None:

@@ -91,10 +91,18 @@ def create(topic: str, settings: Settings) -> None:
 @click.argument("topic", type=TOPIC)
 @click.option("--bytes", "kept_bytes", type=KEPT_SIZE, help="Keep so much: 500M, 20g, unlimited, default.")
 @click.option("--time", "kept_time", type=KEPT_TIME, help="Keep it so long: 72h, 7d, unlimited, default.")
+@click.option("--archive-bytes", type=KEPT_SIZE, help="Keep so much of it in the archive, likewise.")
+@click.option("--archive-time", type=KEPT_TIME, help="Keep it so long in the archive, likewise.")
 @json_option
 @connecting
 def retention(
-    topic: str, kept_bytes: str | None, kept_time: str | None, as_json: bool, settings: Settings
+    topic: str,
+    kept_bytes: str | None,
+    kept_time: str | None,
+    archive_bytes: str | None,
+    archive_time: str | None,
+    as_json: bool,
+    settings: Settings,
 ) -> None:
     """Show or change how much of a TOPIC is kept once all its channels have finished it.
 
@@ -102,7 +110,12 @@ def retention(
     limits a message goes when either is exceeded. `default` is what the nsqd's flags say. 0 keeps nothing.
     """
     cluster = Cluster(settings)
-    given = {"bytes": kept_bytes, "time": kept_time}
+    given = {
+        "bytes": kept_bytes,
+        "time": kept_time,
+        "archive_bytes": archive_bytes,
+        "archive_time": archive_time,
+    }
     query: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
     async def work() -> list[Any]:
@@ -117,7 +130,11 @@ def retention(
         print_json([{"nsqd": nsqd.address, **answer} for nsqd, answer in done])
     else:
         rows = [[str(nsqd), *_retention_cells(answer)] for nsqd, answer in done]
-        print_table(["nsqd", "bytes kept", "time kept", ">in the log", ">first", ">next"], rows)
+        heads = ["nsqd", "bytes kept", "time kept", ">in the log", ">first", ">next"]
+        if any(answer.get("archived_bytes") or _archive_limited(answer) for _, answer in done):
+            heads += [">in the archive", "archive keeps"]
+            rows = [row + _archive_cells(answer) for row, (_, answer) in zip(rows, done, strict=True)]
+        print_table(heads, rows)
     cluster.end()
 
 
@@ -131,6 +148,20 @@ def _retention_cells(answer: dict[str, Any]) -> list[str]:
         str(answer["first"]),
         str(answer["next"]),
     ]
+
+
+def _archive_limited(answer: dict[str, Any]) -> bool:
+    return any(answer.get(name, -1) >= 0 for name in ("archive_bytes", "archive_time"))
+
+
+def _archive_cells(answer: dict[str, Any]) -> list[str]:
+    """What only the archive has of a topic, and how much it keeps at most."""
+    limits = []
+    if answer.get("archive_bytes", -1) >= 0:
+        limits.append(quantities.kept_size(answer["archive_bytes"]))
+    if answer.get("archive_time", -1) >= 0:
+        limits.append(quantities.kept_time(answer["archive_time"]))
+    return [quantities.size(answer.get("archived_bytes", 0)), ", ".join(limits) or "without limit"]
 
 
 @command.command("pause", cls=Command)
