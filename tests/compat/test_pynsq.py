@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import nsq
 import pytest
@@ -139,3 +141,24 @@ async def test_an_error_ends_the_connection_and_reaches_the_publisher(writer: ns
     error = await answer_to(writer.pub, "no:topic", b"body")
     assert isinstance(error, nsq.Error)
     await until(lambda: not writer.conns)
+
+
+@pytest.mark.parametrize("level", range(1, 10))
+async def test_deflate_at_every_level(tmp_path: Path, level: int) -> None:
+    bodies = [b"small", b"again and again " * 20_000, os.urandom(300_000), b"\n" * 1000]
+    with Nsqd(tmp_path).start("--max-deflate-level=9") as nsqd:
+        settings = {"deflate": True, "deflate_level": level}
+        writer = nsq.Writer([nsqd.tcp_address], reconnect_interval=3600.0, **settings)
+        await until(lambda: writer.conns)
+        assert await answer_to(writer.mpub, "packed", bodies) == b"OK"
+        box = Inbox(nsqd, "packed", "people", **settings)
+        messages = [await box.next() for _ in bodies]
+        assert [message.body for message in messages] == bodies
+        for message in messages:
+            message.finish()
+        await until(lambda: finished(nsqd, len(bodies)))
+        _, stats = await nsqd.http("GET", "/stats?format=json")
+        assert b'"deflate":true' in stats
+        box.reader.close()
+        for conn in list(writer.conns.values()):
+            conn.close()

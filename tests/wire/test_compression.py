@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import sys
 import zlib
 
 import cramjam
@@ -91,6 +92,76 @@ def test_a_deflate_stream_that_has_ended_is_not_read_for_ever(size: int) -> None
     with pytest.raises(ConnectionLost, match="has ended"):
         out_of_it.extend(map(bytes, pieces))
     assert b"".join(out_of_it) == bytes(size)
+
+
+@pytest.fixture(params=["ISA-L", "zlib"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both of the libraries that a deflater may come from."""
+    if request.param == "zlib":
+        monkeypatch.setitem(sys.modules, "isal", None)  # importing it fails
+    return str(request.param)
+
+
+def text(size: int, seed: int = 0) -> bytes:
+    """Messages as they are in a run: something repeats, in each other numbers."""
+    chance = random.Random(7)
+    words = [chance.randbytes(chance.randint(2, 9)).hex().encode() for _ in range(300)]
+    chance.seed(seed)
+    out = bytearray()
+    while len(out) < size:
+        out += b'{"id":%d,"words":"%b"}' % (chance.randrange(10**9), b" ".join(chance.choices(words, k=9)))
+    return bytes(out[:size])
+
+
+@pytest.mark.parametrize("level", range(1, 10))
+def test_zlib_inflates_every_level_and_is_inflated(level: int, library: str) -> None:
+    here, there = Deflate(level), zlib.decompressobj(-15)
+    zlibs = zlib.compressobj(level, zlib.DEFLATED, -15)
+    # Beyond the window of 32 KB, what will not shrink, what was said before, and the shortest there is.
+    for data in (OK, text(300), text(100_000), noise(70_000), b"x", text(40_000), bytes(200_000), OK, OK):
+        packed = here.compress(data)
+        assert packed.endswith(b"\x00\x00\xff\xff")
+        assert there.decompress(packed) == data
+        assert out(here, zlibs.compress(data) + zlibs.flush(zlib.Z_SYNC_FLUSH)) == data
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"", b"ab", OK, noise(999), text(9000)]),
+            st.binary(max_size=99),
+            st.integers(0, 99),
+        )
+    ),
+    st.integers(1, 9),
+)
+def test_zlib_inflates_whatever_is_said(parts: list[tuple[bytes, bytes, int]], level: int) -> None:
+    here, there = Deflate(level), zlib.decompressobj(-15)
+    for known, new, times in parts:
+        data = known * times + new
+        assert there.decompress(here.compress(memoryview(data))) == data
+
+
+@pytest.mark.parametrize("size", [250, 20_000], ids=["a message each", "eighty together"])
+def test_a_higher_level_makes_less_of_it(size: int, library: str) -> None:
+    runs = [text(size, seed) for seed in range(100)]
+    sizes = [sum(len(packed) for packed in map(Deflate(level).compress, runs)) for level in (1, 6, 9)]
+    assert sizes[0] > sizes[1] >= sizes[2]
+
+
+def test_isal_compresses_up_to_the_level_that_nsqd_allows_by_itself_and_zlib_beyond() -> None:
+    by = [type(Deflate(level)._deflater).__module__ for level in range(1, 10)]
+    assert by == ["isal_zlib"] * 6 + ["zlib"] * 3
+
+
+def test_without_isal_zlib_compresses_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", None)
+    plain = zlib.compressobj(6, zlib.DEFLATED, -15)
+    assert Deflate(6).compress(text(5000)) == plain.compress(text(5000)) + plain.flush(zlib.Z_SYNC_FLUSH)
+
+
+def test_noise_grows_by_next_to_nothing() -> None:
+    assert len(Deflate(1).compress(noise(50_000))) < 50_100
 
 
 # ---- snappy
