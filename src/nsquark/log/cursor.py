@@ -261,10 +261,11 @@ class Cursor:
         return True
 
     def _size_to_read(self) -> int:
-        """Enough for the next message. Where all have its size, the read ends with one of them."""
+        """Enough for the next message, or for its size. Where all have its size, the read ends with one."""
         reader = self._reader
         at = reader.at if reader.remaining else reader.at + HEADER.size
+        needed = at - reader.at + SIZE.size
         if at + SIZE.size > len(reader.data):
-            return self._read_size
-        needed = at - reader.at + SIZE.size + int(SIZE.unpack_from(reader.data, at)[0])
+            return max(needed, self._read_size)
+        needed += int(SIZE.unpack_from(reader.data, at)[0])
         return max(needed, self._read_size - self._read_size % needed)
