@@ -8,6 +8,7 @@ from .archived import Archived, Expired, Store, archived_name, few_marks, pack_a
 from .cursor import Cursor, Run
 from .damage import Damage, Record, acknowledge, keep, records
 from .deferred import Deferred
+from .file_names import names_in
 from .journal import (
     ChannelState,
     InspectedJournal,
@@ -63,6 +64,7 @@ __all__ = [
     "inspect",
     "inspect_journal",
     "keep",
+    "names_in",
     "pack_archived",
     "read_messages",
     "records",

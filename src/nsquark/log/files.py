@@ -64,10 +64,10 @@ class LogFiles:
         self.torn = False
         if inspected is None:
             inspected = inspect(directory)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = os.listdir(directory)
-        doubted = take_up_doubts(directory, names)
-        found = take_up(directory, inspected, names)
+        if not inspected.names:  # else the directory is there
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        doubted = take_up_doubts(directory, inspected.names)
+        found = take_up(directory, inspected)
         self.segments = found.segments
         if self.segments:
             self.term = max(term, self.segments[-1].term)

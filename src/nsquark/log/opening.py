@@ -29,15 +29,17 @@ class Inspected(NamedTuple):
     files: list[tuple[int, int, float, int]]  # of each: first position, size, time of the last write, term
     newest: Survey | None
     records: list[Record]
-    archived: bool = False  # whether the archive has a part of the log
+    archived: bool  # whether the archive has a part of the log
+    names: Sequence[str]  # of all files
 
 
-def inspect(directory: Path) -> Inspected:
+def inspect(directory: Path, names: Sequence[str] | None = None) -> Inspected:
     """Look at a log without changing anything: all of its newest file, the beginnings of the others.
 
-    Raises UnknownVersion and OSError.
+    `names` are those of all files, if they are known. Raises UnknownVersion and OSError.
     """
-    names = names_in(directory)
+    if names is None:
+        names = names_in(directory)
     found = segments_in(names)
     files: list[tuple[int, int, float, int]] = []
     newest: Survey | None = None
@@ -52,7 +54,7 @@ def inspect(directory: Path) -> Inspected:
         else:
             with open(segment.path, "rb", buffering=0) as file:
                 check_magic(str(segment.path), 0, file.read(len(MAGIC)))
-    return Inspected(files, newest, known, any(name.endswith(ARCHIVED) for name in names))
+    return Inspected(files, newest, known, any(name.endswith(ARCHIVED) for name in names), names)
 
 
 @dataclass(slots=True)
@@ -67,13 +69,13 @@ class TakenUp:
     cut: tuple[Path, int] | None = None  # the file whose torn tail was cut off, and how many bytes that were
 
 
-def take_up(directory: Path, inspected: Inspected, names: Sequence[str]) -> TakenUp:
-    """Put damage aside, cut off a torn tail, and return what is left. `names` are those of all files.
+def take_up(directory: Path, inspected: Inspected) -> TakenUp:
+    """Put damage aside, cut off a torn tail, and return what is left.
 
     Raises OSError. Nothing is cut off or left out before it is kept aside.
     """
-    files, newest, known, _ = inspected
-    tidy(directory, names)
+    files, newest, known = inspected.files, inspected.newest, inspected.records
+    tidy(directory, inspected.names)
     result = TakenUp()
     result.records = [each for each in known if not each.acknowledged and each.damage.first is not None]
     for (base, size, modified, term), following in zip(files, [*files[1:], None], strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.nsqd.core.topic import Topic
 from nsquark.nsqd.storage.inspection import DataRefused, inspect_data
 from tests.daemon import PATIENCE, Nsqd, dpub, pub
 from tests.nsqd.api import running
+from tests.nsqd.harness import Clock, Harness
 
 
 def everything(path: Path) -> dict[str, tuple[bytes, int]]:
@@ -122,6 +125,24 @@ def test_what_is_whole_is_served(data: Path) -> None:
     found = inspect_data(data)
     assert everything(data) == before
     assert list(found.topics) == list(found.metadata) == ["t"]
+
+
+def test_a_start_lists_the_folder_of_a_topic_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[str] = []
+    real = os.listdir
+
+    def listdir(path: Path) -> list[str]:
+        listed.append(Path(path).name)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", listdir)
+        found = inspect_data(data)
+        harness = Harness(data, Clock())
+        topic = Topic(harness, "t", data / "topics" / "t", found.topics["t"])
+        topic.restore([], False, harness.clock())
+    assert listed.count("t") == 1
+    topic.close()
 
 
 # ---- what Go's nsqd has left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,26 +42,30 @@ class InspectedJournal:
     readable: bool  # there is a file that can be used, or nothing was ever written
     paths: list[Path]  # of the files of these generations
     files: list[JournalFile]  # the newer ones that cannot be used, and then the one that is used
+    names: Sequence[str]  # of all files of the directory
 
 
-def inspect_journal(directory: Path) -> InspectedJournal:
-    """Read the journal without changing anything. Raises UnknownVersion and OSError."""
-    names = names_in(directory)
-    journals = [name for name in names if name.startswith(PREFIX)]
-    parsed = [(parse_stem(name[len(PREFIX) :]), directory / name) for name in journals]
-    known = sorted((number, path) for number, path in parsed if number is not None)
+def inspect_journal(directory: Path, names: Sequence[str] | None = None) -> InspectedJournal:
+    """Read the journal without changing anything. Raises UnknownVersion and OSError.
+
+    `names` are those of all files of the directory, if they are known.
+    """
+    if names is None:
+        names = names_in(directory)
+    parsed = [(parse_stem(name[len(PREFIX) :]), name) for name in names if name.startswith(PREFIX)]
+    known = sorted((number, directory / name) for number, name in parsed if number is not None)
     generations, found = [number[0] for number, _ in known], [path for _, path in known]
     files: list[JournalFile] = []
     # The newest file whose snapshot is whole says everything. A file before it was kept until then.
     for path in reversed(found):
         files.append(_read_file(path))
         if files[-1].whole:
-            return InspectedJournal(files[-1].state, generations, True, found, files)
+            return InspectedJournal(files[-1].state, generations, True, found, files, names)
     nothing = not any(file.size for file in files) and not _has_messages(directory, names)
-    return InspectedJournal(JournalState(), generations, nothing, found, files)
+    return InspectedJournal(JournalState(), generations, nothing, found, files, names)
 
 
-def _has_messages(directory: Path, names: list[str]) -> bool:
+def _has_messages(directory: Path, names: Sequence[str]) -> bool:
     """Whether the log beside the journal has, or had, any.
 
     A topic's first journal is written before its first message. So an empty journal beside an empty log is

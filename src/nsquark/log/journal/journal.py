@@ -61,8 +61,9 @@ class Journal(JournalRecords):
             self._take_up(directory, inspect_journal(directory) if inspected is None else inspected)
 
     def _take_up(self, directory: Path, found: InspectedJournal) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = os.listdir(directory)
+        names = found.names
+        if not names:  # else the directory is there
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         tidy(directory, names)
         self.records = [
             each

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nsquark.diskqueue import QueueFiles, find_queues
 from nsquark.errors import NsquarkError, UnknownVersion
-from nsquark.log import Inspected, InspectedJournal, inspect, inspect_journal
+from nsquark.log import Inspected, InspectedJournal, inspect, inspect_journal, names_in
 from nsquark.names import from_file_name, is_ephemeral, is_valid_name
 from nsquark.nsqd.staged import application as staged_app
 from nsquark.nsqd.staged import stage_file
@@ -61,7 +61,9 @@ def inspect_data(path: Path) -> Found:
         for entry in sorted(os.listdir(folder)) if folder.is_dir() else ():
             name = from_file_name(entry)
             if not entry.startswith(DELETED) and is_valid_name(name) and not is_ephemeral(name):
-                topics[name] = inspect(folder / entry), inspect_journal(folder / entry)
+                directory = folder / entry
+                names = names_in(directory)
+                topics[name] = inspect(directory, names), inspect_journal(directory, names)
         _check_staged(path / STAGED)
     except UnknownVersion as error:
         raise DataRefused(str(error)) from None
