@@ -266,6 +266,37 @@ def test_known_heads_are_bounded_and_forgotten_with_the_routes() -> None:
     assert not router.known_heads
 
 
+def test_a_connection_that_repeats_its_head_sees_new_routes() -> None:
+    router = make_router()
+    parsed = reader(router)
+    for _ in range(3):
+        parsed.feed(get("/ping"))
+    router.add("GET", "/ping", handler := lambda _request: v1_empty())
+    parsed.feed(get("/ping"))
+    assert [request.target.route.handler is handler for request in parsed.requests] == [False] * 3 + [True]
+
+
+def test_heads_in_turn_are_told_apart() -> None:
+    """Also when one begins as the other does, up to its end or to the length of its body."""
+    router = make_router()
+    requests = [post("/pub?topic=a", b"body"), post("/pub?topic=a", b"body", "X: 1"), get("/ping")]
+    requests += [
+        post("/pub?topic=ab", b"body"),
+        post("/pub?topic=a", b"BODY"),
+        post("/pub?topic=a", b"body2"),
+    ]
+    alone = {}
+    for data in requests:
+        parsed = reader(router)
+        parsed.feed(data)
+        (alone[data],) = seen(parsed)
+    one, many = reader(router), reader(router)
+    for data in requests * 2 + requests[::-1]:
+        one.feed(data)
+    many.feed(b"".join(requests * 2 + requests[::-1]))
+    assert seen(one) == seen(many) == [alone[data] for data in requests * 2 + requests[::-1]]
+
+
 @given(st.binary(max_size=300), st.booleans())
 def test_nothing_makes_the_reader_raise(data: bytes, lead: bool) -> None:
     parsed = reader()

@@ -18,11 +18,13 @@ cdef class RequestReader:
     cdef object _length
     cdef bint _ordinary
     cdef Py_ssize_t _body_size, _body_parts
-    cdef bytes _replay
+    cdef bytes _replay, _last_head
+    cdef tuple _last_known
+    cdef dict _last_heads
 
     cpdef feed(self, bytes data)
     @cython.locals(known=dict, size=Py_ssize_t, start=Py_ssize_t, body=Py_ssize_t, end=Py_ssize_t,
-                   length=Py_ssize_t, head=tuple, request=Request, target=Target)
+                   length=Py_ssize_t, head=tuple, last=bytes, request=Request, target=Target)
     cdef Py_ssize_t _take_known(self, bytes data) except -1
     cdef _remember(self, bytes data)
     cdef _parse(self, bytes data)

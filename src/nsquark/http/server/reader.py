@@ -22,7 +22,7 @@ from .head import (
     without_upgrade,
 )
 from .message import CLOSE, Request, Response, v1_error
-from .router import BAD_REQUEST, Router, Target
+from .router import BAD_REQUEST, KnownHead, Router, Target
 
 if TYPE_CHECKING:
     from .connection import HttpConnection
@@ -46,9 +46,10 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_between", "_body", "_body_parts", "_body_size", "_connection", "_headers", "_length", "_limits",
-        "_ordinary", "_parser", "_replay", "_request", "_router", "_url", "completed", "continue_due", "done",
-        "on_body", "on_header", "on_message_begin", "on_url", "partial", "requests", "taken", "unread",
+        "_between", "_body", "_body_parts", "_body_size", "_connection", "_headers", "_last_head",
+        "_last_heads", "_last_known", "_length", "_limits", "_ordinary", "_parser", "_replay", "_request",
+        "_router", "_url", "completed", "continue_due", "done", "on_body", "on_header", "on_message_begin",
+        "on_url", "partial", "requests", "taken", "unread",
     )  # fmt: skip
 
     def __init__(self, connection: HttpConnection | None, router: Router, limits: Limits) -> None:
@@ -62,6 +63,11 @@ class RequestReader:
         self.continue_due = False  # its sender waits for `100 Continue`
         self.done = False
         self.unread = False  # the client may be still sending what is not parsed
+
+        # A client repeats its head: the last one that was known, its meaning, and of which heads it was one.
+        self._last_head = b""
+        self._last_known: KnownHead | None = None
+        self._last_heads = router.known_heads
 
         # The parser calls these collections' own methods, which are compiled, where it could call ours.
         self._url: list[bytes] = []
@@ -103,13 +109,21 @@ class RequestReader:
         At the beginning of a request the parser has no past: the same bytes mean the same again.
         """
         known, requests, connection = self._router.known_heads, self.requests, self._connection
+        last, head = self._last_head, self._last_known
+        if known is not self._last_heads:
+            last, head = b"", None  # the routes are others
+            self._last_heads = known
         size = len(data)
         start = 0
         while start < size:
-            body = data.find(END_OF_HEAD, start) + 4
-            head = known.get(data[start:body])
-            if head is None:
-                break
+            if head is not None and data.startswith(last, start):
+                body = start + len(last)
+            else:
+                body = data.find(END_OF_HEAD, start) + 4
+                last = data[start:body]
+                head = known.get(last)
+                if head is None:
+                    break
             target, length, headers = head
             end = body + length
             if end > size:
@@ -119,6 +133,7 @@ class RequestReader:
                 request.body = data[body:end]
             requests.append(request)
             start = end
+        self._last_head, self._last_known = last, head
         return start
 
     def _remember(self, data: bytes) -> None:
