@@ -127,6 +127,23 @@ async def test_a_standby_is_no_failure(browser: Browser) -> None:
         assert "did not answer" in (await admin.get(f"/nodes/{address(primary)}")).body.decode()
 
 
+@pytest.mark.parametrize(
+    ("primary", "said"),
+    [
+        (b"null", "it is a member of a replica group that has no primary"),
+        (b'{"http_address":"h2:4151"}', "it is a standby of its replica group, whose primary is h2:4151"),
+        (b"7", "it is a member of a replica group that has no primary"),
+    ],
+)
+async def test_where_only_standbys_answer_the_page_says_so(primary: bytes, said: str) -> None:
+    async with nodes(None) as (admin, (standby,)):
+        for path in ("/info", "/stats"):
+            standby.answers[path] = answer(503, body=b'{"message":"NOT_PRIMARY","primary":%s}' % primary)
+        text = (await admin.get("/nodes")).body.decode()
+        assert said in text
+        assert "NOT_PRIMARY" not in text
+
+
 async def test_only_a_node_in_a_group_is_asked_for_it(browser: Browser) -> None:
     async with nodes(FULL, None) as (admin, (nsqd, gos)):
         for path in ("/nodes", f"/nodes/{address(nsqd)}", f"/nodes/{address(gos)}"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.daemon import Client, Nsqd, until
-from tests.nsqd.archive.archived import ArchivingNsqd, bodies, consumed
+from tests.nsqd.archive.archived import SEGMENT, ArchivingNsqd, bodies, consumed
 
 COUNT = 200  # messages: three segments, and a part of another
 
@@ -316,6 +316,39 @@ async def test_kills_between_the_steps_of_a_deletion_leave_nothing_behind(tmp_pa
         assert nsqd.objects() == objects[2:]
         await until(lambda: not list((nsqd.data_path / "topics" / "t").glob("*.expired")))
         assert await nsqd.read_all(told["first"], COUNT) == bodies(COUNT)[told["first"] :]
+
+
+async def test_kills_while_segments_come_and_go_leave_no_object_that_no_record_names(tmp_path: Path) -> None:
+    draw = random.Random(11)
+    published = 0
+    with ArchivingNsqd(tmp_path).start(f"--archive-retention-bytes={2 * SEGMENT}") as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.post("/channel/create?topic=t&channel=c")
+        for _ in range(6):
+            async with await nsqd.connect() as client:
+                await publish_over_tcp(client, published, 250)
+            published += 250
+            await nsqd.post("/channel/empty?topic=t&channel=c")
+            before = {each.name for each in nsqd.objects()}
+            wanted = draw.choice(("expired", "gone", "added"))
+            await until(lambda wanted=wanted, before=before: is_there(nsqd, wanted, before))
+            nsqd.kill()
+            nsqd.restart(f"--archive-retention-bytes={2 * SEGMENT}")
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        await nsqd.emptied()
+        await until(lambda: len(nsqd.objects()) == len(nsqd.records()) <= 2)
+        told = await nsqd.range()
+        assert 0 < told["first"] < told["local_first"]
+        assert await nsqd.read_all(told["first"], published) == bodies(published)[told["first"] :]
+        assert await ok(nsqd)
+
+
+def is_there(nsqd: ArchivingNsqd, what: str, before: set[str]) -> bool:
+    """Whether a deletion has begun or ended, or an object has come; it may be the last moment."""
+    now = {each.name for each in nsqd.objects()}
+    if what == "expired":
+        return bool(list((nsqd.data_path / "topics" / "t").glob("*.expired"))) or bool(before - now)
+    return bool(before - now if what == "gone" and before else now - before)
 
 
 async def test_what_cannot_be_deleted_is_tried_again_and_is_no_part_of_the_log(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from ..upstream import Daemon, Failure, Upstream, UpstreamError, nsqd, nsqlookupd
 from ..upstream.client import NSQD, NSQLOOKUPD, parse_answer, with_query
+from ..upstream.failures import NOT_PRIMARY
 from .document import Document, as_document
 from .nodes import Node
 
@@ -56,7 +57,7 @@ class Questions:
         )
         if not answers:
             raise UpstreamError(NSQD, failures)
-        return answers, [failure for failure in failures if failure.code != "NOT_PRIMARY"]
+        return answers, [failure for failure in failures if failure.code != NOT_PRIMARY]
 
     async def info_of(self, daemon: Daemon) -> Document:
         return as_document(await self._upstream.get_json(daemon, "/info"))

@@ -28,7 +28,7 @@ from nsquark.net.addresses import join_address
 
 from ..fast_json import parse_json
 from .addresses import endpoint, is_secure
-from .failures import Failure
+from .failures import NOT_PRIMARY, Failure
 
 T = TypeVar("T")
 
@@ -330,13 +330,18 @@ def failure_of(daemon: Daemon, error: NsquarkError) -> Failure:
         phrase = str(error.status)
     body = quote(error.body[:1000].decode("utf-8", "replace"))
     code = error.details.get("message")
-    return Failure(
-        daemon.kind,
-        daemon.address,
-        f"got response {phrase} {body}",
-        error.status,
-        code if isinstance(code, str) else "",
-    )
+    reason = f"got response {phrase} {body}"
+    if code == NOT_PRIMARY:
+        reason = _standby(error.details.get("primary"))
+    return Failure(daemon.kind, daemon.address, reason, error.status, code if isinstance(code, str) else "")
+
+
+def _standby(primary: object) -> str:
+    """What a member of a replica group is that does not serve clients, by the primary that it names."""
+    address = primary.get("http_address") if isinstance(primary, dict) else None
+    if isinstance(address, str) and address:
+        return f"serves no clients: it is a standby of its replica group, whose primary is {address}"
+    return "serves no clients: it is a member of a replica group that has no primary"
 
 
 def _https_port(reply: Reply) -> int:

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from nsquark.errors import NsquarkError
 
 T = TypeVar("T")
+NOT_PRIMARY = "NOT_PRIMARY"  # the code of a member of a replica group that serves no clients
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,10 +139,14 @@ def test_a_group_without_a_primary_is_a_failure_that_is_shown() -> None:
 
 
 def test_status_waits_for_members_in_sync() -> None:
-    with played({**TOLD, "isr": ["a"]}) as (member, at):
+    away = {**MEMBERS[1], "role": "away"}  # etcd has it in sync, and the primary has no stream to it
+    with played({**TOLD, "members": [MEMBERS[0], away]}) as (member, at):
         done = nsquark("replica", "status", "--in-sync", "2", "--wait", "300ms", *at)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "nsquark: replica group 'g' has 1 in sync, after 300ms\n"
+        assert done.stderr == "nsquark: replica group 'g' has 1 of 2 members in sync, after 300ms\n"
+        member.told = {**TOLD, "refusing": "1 of 2 copies"}
+        done = nsquark("replica", "status", "--in-sync", "2", "--wait", "300ms", *at)
+        assert "and refuses publishes: 1 of 2 copies, after" in done.stderr
         later = threading.Timer(0.5, setattr, (member, "told", TOLD))
         later.start()
         assert "2 in sync: a, b" in output("replica", "status", "--in-sync", "2", *at)

@@ -93,6 +93,13 @@ class GroupView:
         return sorted(found, key=lambda member: member.name)
 
     @property
+    def copies(self) -> int:
+        """Members that are in sync and there, once the primary serves; 0 before that."""
+        if not self.leader or self.told.get("refusing"):
+            return 0
+        return sum(each.in_sync and each.role in ("primary", "in-sync") for each in self.members)
+
+    @property
     def missing(self) -> list[str]:
         """Members that are in sync by etcd's word and that etcd does not see."""
         there = {each.name for each in self.members} | {self.member}

@@ -58,7 +58,7 @@ def _wait_option(command: _F) -> _F:
 @click.option(
     "--in-sync",
     type=click.IntRange(min=1),
-    help="Wait until a primary leads and so many members are in sync.",
+    help="Wait until a primary serves and so many members are in sync.",
 )
 @_wait_option
 @json_option
@@ -96,11 +96,13 @@ async def _find_in_sync(settings: Settings, number: int, wait: float) -> list[Gr
         except NsquarkError as error:  # an nsqd that was started just now does not answer yet
             late = str(error)
         else:
-            short = [each for each in groups if not each.leader or len(each.in_sync) < number]
-            if not short:
+            short = next((each for each in groups if each.copies < number), None)
+            if short is None:
                 return groups
-            had = f"{len(short[0].in_sync)} in sync" if short[0].leader else "no primary"
-            late = f"replica group {short[0].name!r} has {had}"
+            had = f"{short.copies} of {number} members in sync" if short.leader else "no primary"
+            late = f"replica group {short.name!r} has {had}"
+            if short.told.get("refusing"):
+                late += f", and refuses publishes: {short.told['refusing']}"
         if time.monotonic() > end:
             raise Failure(f"{late}, after {quantities.age(wait)}")
         await asyncio.sleep(_LOOK_EVERY)
