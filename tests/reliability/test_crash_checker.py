@@ -312,6 +312,35 @@ def test_a_late_fin_may_count_for_a_delivery_that_nobody_saw() -> None:
     assert story.kinds() == []
 
 
+def test_a_late_requeue_may_count_for_the_next_delivery_though_an_earlier_one_is_kept() -> None:
+    story = Story()
+    story.publish("a")
+    story.connect(1, timeout=0.3)
+    story.deliver(1, "a")
+    story.requeue(1, "a")
+    story.round_trips(1, count=1)
+    story.deliver(1, "a", attempts=2)
+    story.wait(0.5)  # nsqd has sent it again
+    story.add(h.Asking(story.now, 1))
+    story.requeue(1, "a")
+    story.add(h.Answered(story.now, 1))  # the first REQ is kept, the second is on its way
+    story.deliver(1, "a", attempts=3)
+    story.deliver(1, "a", attempts=4)
+    assert story.kinds() == []
+
+
+def test_a_requeue_that_is_kept_counts_for_no_later_delivery() -> None:
+    story = Story()
+    story.publish("a")
+    story.connect(1, timeout=0.3)
+    story.deliver(1, "a")
+    story.requeue(1, "a")
+    story.round_trips(1)
+    story.deliver(1, "a", attempts=2)
+    story.deliver(1, "a", attempts=3)
+    assert story.kinds() == [f.TWICE]
+
+
 def test_fins_that_all_failed_leave_the_message_owed() -> None:
     story = Story()
     story.publish("a")

@@ -113,13 +113,12 @@ class Consuming(State):
             track.loose = True  # it may have been on its way when the order came
             flight.void = True
             return
-        if channel.times_out and before is not None and before.answer is not None:
-            if not before.answer.is_settled:
-                # That delivery has timed out, and its answer may count for this one, or the one after.
-                flight.void = True
-                flight.answer = before.answer
-                if before.answer.command == "FIN":
-                    return
+        if channel.times_out and before is not None and before.unsettled:
+            # That delivery has timed out, and its answers may count for this one, or the one after.
+            flight.void = True
+            flight.answers = before.unsettled
+            if any(each.command == "FIN" for each in flight.answers):
+                return
         if not track.may_be_finished():
             channel.owed.add(track)
 
@@ -200,7 +199,8 @@ class Consuming(State):
         step = self._step("FIN", event)
         if step is not None:
             track = step.flight.track
-            step.flight.answer = track.step = step
+            track.step = step
+            step.flight.answers.append(step)
             track.fins.append(step)
             track.touched = self._number
             track.story.append(f"FIN of #{event.connection}")
@@ -218,8 +218,7 @@ class Consuming(State):
             step.not_before = event.at + event.delay
         track.story.append(f"REQ {event.delay} of #{event.connection}")
         track.step = step
-        if flight.answer is None or flight.answer.is_settled:
-            flight.answer = step
+        flight.answers.append(step)
         track.touched = self._number
         if track.holder is flight:
             track.excused_from = flight.since + flight.connection.timeout

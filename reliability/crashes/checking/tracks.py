@@ -113,7 +113,12 @@ class Flight:
     since: float  # nsqd did not send it before
     number: int
     void: bool = False  # it was overtaken: an answer to it may fail
-    answer: Step | None = field(default=None, repr=False)  # its FIN or REQ, or one that went before
+    answers: list[Step] = field(default_factory=list, repr=False)  # its FIN and REQ, and those before
+
+    @property
+    def unsettled(self) -> list[Step]:
+        """Answers that may yet count for the next delivery, if this one has timed out."""
+        return [each for each in self.answers if not each.is_settled]
 
     def may_have_expired(self, now: float, tolerance: float) -> bool:
         return now >= self.since + self.connection.timeout - tolerance

@@ -33,6 +33,11 @@ class Ranges:
         at = bisect_right(self._starts, position, self._head) - 1
         return at >= self._head and position < self._ends[at]
 
+    @property
+    def end(self) -> int:
+        """The position behind the last range; 0 if there is none."""
+        return self._ends[-1] if self else 0
+
     def overlaps(self, start: int, end: int) -> bool:
         """Whether any of [start, end) is in the set."""
         at = bisect_left(self._starts, end, self._head) - 1

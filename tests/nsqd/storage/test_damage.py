@@ -165,6 +165,27 @@ async def test_a_segment_that_is_gone_while_nsqd_runs_is_waited_for(tmp_path: Pa
         assert (await nsqd.http("GET", "/ping"))[0] == 200
 
 
+async def test_a_newest_segment_that_is_gone_is_told_where_the_journal_knows_of_it(tmp_path: Path) -> None:
+    flags = ("--max-bytes-per-file=700", "--mem-queue-size=1")
+    await filled(tmp_path, *flags)
+    with Nsqd(tmp_path, *flags).start() as nsqd:
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", 50)
+            messages = [await client.message() for _ in range(20)]
+            client.fin(messages[18])
+            await client.caught_up()
+        nsqd.kill()
+        assert not [line for line in nsqd.lines if "the log ends at" in line]
+        newest = [each for each in segments(tmp_path) if each.stat().st_size][-1]
+        for each in segments(tmp_path):
+            if each >= newest:
+                each.unlink()
+        nsqd.start()
+        line = nsqd.wait_for_line("WARNING: TOPIC")
+        told = f"the log ends at position {int(newest.stem)}, and its journal knows messages up to 20"
+        assert told in line
+
+
 async def test_a_torn_tail_is_cut_with_a_line(tmp_path: Path) -> None:
     await filled(tmp_path)
     [segment] = segments(tmp_path)

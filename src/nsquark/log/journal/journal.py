@@ -100,7 +100,7 @@ class Journal(JournalRecords):
         belong to other messages soon.
         """
         known = self.state
-        return self._usable and set(channels) == set(known.channels) and known.knows_nothing_behind(end)
+        return self._usable and set(channels) == set(known.channels) and known.end <= end
 
     def use_on(self) -> None:
         """Begin no file until there is something to write."""

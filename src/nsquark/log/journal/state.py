@@ -87,19 +87,14 @@ class JournalState:
         self.in_snapshot = False  # the snapshot is not complete
         self._numbers: dict[int, tuple[str, ChannelState]] = {}
 
-    def knows_nothing_behind(self, end: int) -> bool:
-        """Whether no record is about a position from `end` on."""
-        return (
-            (self.pumped or 0) <= end
-            and all(each.position + each.count <= end for each in self.deferred)
-            and all(
-                each.position <= end
-                and not each.passed.count_from(end)
-                and not each.emptied.count_from(end)
-                and max(each.waiting, default=-1) < end
-                for each in self.channels.values()
-            )
-        )
+    @property
+    def end(self) -> int:
+        """The position behind the last one that any record is about."""
+        found = max((each.position + each.count for each in self.deferred), default=self.pumped or 0)
+        for each in self.channels.values():
+            last = max(each.waiting, default=-1) + 1
+            found = max(found, each.position, each.passed.end, each.emptied.end, last)
+        return max(found, self.pumped or 0)
 
     def apply(self, records: memoryview) -> bytes:
         """Replay a block. Stops at a record whose letter is not known, and returns that letter.

@@ -121,6 +121,7 @@ class Topic(TopicChannels):
         # Asked now, as the channels take the state over. A replica group's members get the whole journal.
         known_to_all = self.gate is None and not log.lost and not log.recovered
         used_on = known_to_all and self.journal.says_everything(log.end, names)
+        self.health.tell_missing(state.end)
         # Without a journal, what is on the disk comes again: the archive may have years.
         stands = log.local_first if state.pumped is None else state.pumped
         stands = max(log.first, min(stands, log.end))

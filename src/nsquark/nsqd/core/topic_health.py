@@ -100,6 +100,16 @@ class TopicHealth:
                 logger.warning("TOPIC(%s): not acknowledged: %s", name, record)
             self._tell_lost(record)
 
+    def tell_missing(self, known: int) -> None:
+        """Log that the journal knows positions up to `known`, if the log ends before."""
+        end = self._log.end
+        if known > end:
+            logger.warning(
+                "TOPIC(%s): the log ends at position %d, and its journal knows messages up to %d: "
+                "the last %d were not on the disk, or their file is gone",
+                *(self._name, end, known, known - end),
+            )
+
     def _tell_lost(self, record: Record) -> None:
         self.broken(f"topic {self._name}: {record}", "damage", record.path.name)
 
