@@ -43,8 +43,9 @@ async def test_a_topic_keeps_what_it_is_told_and_otherwise_what_the_flags_say(ap
     minute = 60 * 10**9
     told = json.loads((await api.get("/topic/retention?topic=t")).body)
     assert list(told) == [
-        "topic_name", "retention_bytes", "retention_time", "own_bytes", "own_time", "epoch", "first", "next",
-        "origin", "bytes",
+        "topic_name", "retention_bytes", "retention_time", "own_bytes", "own_time", "archive_bytes",
+        "archive_time", "own_archive_bytes", "own_archive_time", "epoch", "first", "next", "origin", "bytes",
+        "archived_bytes",
     ]  # fmt: skip
     assert await change(api, "bytes=5000") == (5000, minute, 5000, None)
     assert await change(api, "time=168h") == (5000, 168 * HOUR, 5000, 168 * HOUR)
