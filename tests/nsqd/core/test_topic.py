@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nsquark.nsqd.core.commit_gate import CommitGate
 from nsquark.nsqd.core.topic import Topic
 from tests.nsqd.harness import Clock, Harness, Publisher, Reader
 
@@ -37,6 +38,24 @@ def test_publishers_are_answered_when_their_messages_are_stored(harness: Harness
     assert [each.settled for each in publishers] == [[None], [None]]
     assert (topic.message_count, topic.message_bytes, topic.active, topic.log.end) == (3, 11, True, end + 3)
     assert (topic.publish_times.count, topic.publish_times.total_ns) == (3, 3 * (5 << 20))
+
+
+def test_a_large_publish_is_stored_at_once_where_that_answers_it(harness: Harness) -> None:
+    large = b"x" * 40_000
+    alone = publish(harness.topic("t"), large)
+    assert alone.settled == [None]
+    # In a replica group the answer waits for the turn's frame, and one write for the whole turn is enough.
+    harness.gate = gate = CommitGate(lambda: None, lambda: None)
+    gate.refusing = ""
+    topic = harness.topic("in-group")
+    publishers = [publish(topic, large), publish(topic, large)]
+    assert topic.message_count == 0
+    topic.commit()
+    assert topic.message_count == 2
+    gate.sent(1)
+    assert [each.settled for each in publishers] == [[], []]
+    gate.commit(1)
+    assert [each.settled for each in publishers] == [[None], [None]]
 
 
 def test_a_commit_that_fails_counts_nothing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,9 @@ class Topic(TopicChannels):
             self.log.close(sync=False)  # its descriptor would never be closed
             raise
         published = partial(services.turn.published, self)
-        self.pending = PendingPublishes(self.log.writer, published, self.commit, LARGE, TOO_MUCH)
+        # In a replica group no publisher is answered before the turn's frame is sent.
+        large = LARGE if self.gate is None else TOO_MUCH
+        self.pending = PendingPublishes(self.log.writer, published, self.commit, large, TOO_MUCH)
         self.publishing_changed()
         self.health = TopicHealth(services, name, self.log, self.journal, self.channels)
         self.journaling = TopicJournal(
