@@ -41,8 +41,11 @@ def _parse(pieces: list[bytes]) -> tuple[list[Frame], bool]:
     try:
         for piece in pieces:
             for frame in parser.feed(piece):
-                operations = [each._replace(data=bytes(each.data)) for each in frame.operations]
-                found.append(frame._replace(operations=operations))
+                operations = [
+                    Operation(each.letter, each.path, each.offset, bytes(each.data))
+                    for each in frame.operations
+                ]
+                found.append(Frame(frame.term, frame.sequence, operations))
     except BadFrame:
         return found, True
     return found, False
