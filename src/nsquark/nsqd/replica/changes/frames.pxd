@@ -42,7 +42,7 @@ cdef class FrameParser:
 
 @cython.locals(begin=Py_ssize_t, since=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, letter=bytes, found=list,
                checked=list)
-cdef tuple _operations(frame, Py_ssize_t at, Py_ssize_t end)
+cpdef tuple operations_of(frame, Py_ssize_t at, Py_ssize_t end)
 
 
 cpdef bytes pack_answer(int64_t term, int64_t written, int64_t synced)

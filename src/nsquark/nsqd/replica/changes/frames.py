@@ -159,7 +159,7 @@ class FrameParser:
                 raise BadFrame(f"no frame begins with {bytes(view[at : at + 12])!r}")
             if end - at < length:
                 break
-            operations, counted = _operations(view, at + HEAD_SIZE, at + length)
+            operations, counted = operations_of(view, at + HEAD_SIZE, at + length)
             if counted != crc:
                 raise BadFrame(f"the CRC of frame {sequence} is wrong")
             at += length
@@ -176,7 +176,7 @@ class FrameParser:
         return length - len(self._buffer) if magic == MAGIC and length <= MAX_FRAME else 0
 
 
-def _operations(frame: memoryview, at: int, end: int) -> tuple[list[Operation], int]:
+def operations_of(frame: memoryview, at: int, end: int) -> tuple[list[Operation], int]:
     """The operations of a frame, and the CRC that it should have."""
     found: list[Operation] = []
     checked: list[Data] = []
