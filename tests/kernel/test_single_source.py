@@ -14,10 +14,12 @@ from nsquark.kernel.single_source import KERNEL, PYTHON_MODULES
 
 LIST_FILES = """
 import pkgutil, importlib, sys
+from nsquark.kernel.single_source import CYTHON_MODULES
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
     for module in pkgutil.iter_modules(package.__path__, name + "."):
-        print(importlib.import_module(module.name).__file__)
+        if module.name not in CYTHON_MODULES:  # those have no other source
+            print(importlib.import_module(module.name).__file__)
 """
 
 

@@ -46,6 +46,7 @@ PYTHON_MODULES = (
     "nsquark.nsqd.core.delivery",
     "nsquark.nsqd.core.channel",
     "nsquark.nsqd.core.commit_gate",
+    "nsquark.nsqd.protocol.lingering",
     "nsquark.nsqd.replica.automaton.actions",
     "nsquark.nsqd.replica.automaton.commit_rule",
     "nsquark.nsqd.replica.automaton.leading",

@@ -319,3 +319,32 @@ def test_nothing_is_not_taken_for_a_stream(poll: Any, clients: list[Client]) -> 
 def test_a_buffer_must_have_room_behind_what_is_kept() -> None:
     with pytest.raises(ValueError, match="too small"):
         new_poll(bytearray(64 << 10))
+
+
+def have_it_linger(poll: Any) -> None:
+    """Show it a client that sends its next request much sooner when it is waited for."""
+    now = 1
+    while not poll.lingering.awake:
+        poll.lingering.came(now, 1)
+        now += 50_000
+
+
+def test_it_stays_awake_for_a_moment_and_tells_what_came(poll: Any, clients: list[Client]) -> None:
+    client, other = clients[0], clients[1]
+    for each in (client, other):
+        poll.add(each.fd, each, each.stream)
+    client.theirs.send(pub(b"one"))
+    assert not poll.linger()  # it has not been shown that this pays
+    have_it_linger(poll)
+    assert poll.linger()
+    poll.run()
+    assert client.taken() == 1
+    assert not poll.linger()  # nothing comes, and it does not wait for long
+    other.theirs.send(b"NOP\n")
+    assert poll.linger()  # whoever it is from
+    client.theirs.send(pub(b"two"))
+    poll.run()
+    client.theirs.send(pub(b"three"))
+    assert not poll.linger()  # two had something: there is enough to do
+    poll.close()
+    assert not poll.linger()

@@ -8,7 +8,8 @@ cdef class Turn:
     cdef readonly object clock, monotonic
     cdef public object send_copies
     cdef object _schedule
-    cdef bint _scheduled, _queued
+    cdef readonly bint scheduled
+    cdef bint _queued
     cdef dict _topics, _journals
     cdef readonly dict _channels, _pumps
     cdef list _stored

@@ -59,7 +59,7 @@ class Turn:
         self._schedule = schedule
         self.clock = clock
         self.monotonic = monotonic
-        self._scheduled = False  # `run` will be called
+        self.scheduled = False  # `run` will be called
         self._queued = False  # and the event loop has it in its queue
         self._topics: dict[Topic, None] = {}
         self._channels: dict[Channel, None] = {}
@@ -74,19 +74,19 @@ class Turn:
     def published(self, topic: Topic) -> None:
         """This topic has messages to commit."""
         self._topics[topic] = None
-        if not self._scheduled:
+        if not self.scheduled:
             self._wake()
 
     def ready(self, channel: Channel) -> None:
         """This channel may have something to deliver."""
         self._channels[channel] = None
-        if not self._scheduled:
+        if not self.scheduled:
             self._wake()
 
     def pumps(self, topic: Topic) -> None:
         """This topic has more to pass on to its channels."""
         self._pumps[topic] = None
-        if not self._scheduled:
+        if not self.scheduled:
             self._wake()
 
     def stored(self, receipts: list[Receipt]) -> None:
@@ -97,17 +97,17 @@ class Turn:
     def journaled(self, topic: Topic) -> None:
         """This topic's journal has records to write."""
         self._journals[topic] = None
-        if not self._scheduled:
+        if not self.scheduled:
             self._wake()
 
     def copies_wait(self) -> None:
         """There is something to send to the other members of the replica group."""
-        if not self._scheduled:
+        if not self.scheduled:
             self._wake()
 
     def _wake(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.scheduled:
+            self.scheduled = True
             # One call at most: two that leave work behind would each ask for another, and so on for ever.
             if not self._queued:
                 self._queued = True
@@ -119,7 +119,7 @@ class Turn:
 
     def hold(self) -> None:
         """`run` will be called soon: it need not be scheduled."""
-        self._scheduled = True
+        self.scheduled = True
 
     def run(self) -> None:
         """Do everything that is due. Safe to call at any time; what fails is logged and fails alone."""
@@ -166,7 +166,7 @@ class Turn:
                 self.send_copies()
             except Exception:
                 logger.exception("what was written could not be sent to the other members")
-        self._scheduled = False
+        self.scheduled = False
         if self._topics or self._channels or self._left or self._journals or self._stored or self._pumps:
             self._wake()
 

@@ -14,6 +14,9 @@ from libc.string cimport memcmp, memcpy, memset
 
 from nsquark.kernel.fast cimport LargePub
 from nsquark.nsqd.core.publish cimport MOST_KEPT, PublishStream
+from nsquark.nsqd.protocol.lingering cimport Lingering
+
+from nsquark.nsqd.protocol import lingering
 
 cdef extern from "bigendian.h":
     uint32_t nq_get32(const uint8_t *p) nogil
@@ -57,7 +60,7 @@ cdef enum:
     MOST_EXPECTED = 4194304  # bytes of a body for which there is room before it comes, for the length of a read
 
 
-cdef inline int64_t clock(int which):
+cdef inline int64_t clock(int which) noexcept nogil:
     cdef timespec now
     clock_gettime(which, &now)
     return now.tv_sec * 1000000000 + now.tv_nsec
@@ -76,11 +79,15 @@ cdef class SocketPoll:
     cdef uint8_t *buffer
     cdef size_t size
     cdef epoll_event events[ROOM]
+    cdef readonly Lingering lingering
+    cdef int64_t longest  # ns to stay awake for one request
 
     def __cinit__(self, shared):
         cdef Py_buffer view
         self.poll = -1
         self.members = []
+        self.lingering = Lingering()
+        self.longest = lingering.LONGEST
         self.shared = shared
         self.pinned = memoryview(shared)
         PyObject_GetBuffer(self.pinned, &view, PyBUF_WRITABLE)
@@ -136,6 +143,7 @@ cdef class SocketPoll:
             return
         ready = epoll_wait(self.poll, self.events, ROOM, 0)
         monotonic = clock(CLOCK_MONOTONIC)
+        self.lingering.came(monotonic, ready)
         for number in range(ready):
             fd = self.events[number].data.fd
             member = self.members[fd] if fd < len(self.members) else None
@@ -146,6 +154,21 @@ cdef class SocketPoll:
             except Exception as error:
                 self.remove(fd, (<Member> member).protocol)
                 (<Member> member).protocol.failed(error)
+
+    def linger(self):
+        # Stays awake for a moment if that pays; returns whether a socket has something.
+        cdef epoll_event event
+        cdef int ready = 0
+        cdef int64_t until
+        if self.poll < 0 or not self.lingering.awake or not self.lingering.last:
+            return False
+        with nogil:
+            until = clock(CLOCK_MONOTONIC) + self.longest
+            while True:
+                ready = epoll_wait(self.poll, &event, 1, 0)
+                if ready != 0 or clock(CLOCK_MONOTONIC) >= until:
+                    break
+        return ready > 0
 
     cdef int read(self, int fd, Member member, int64_t monotonic) except -1:
         cdef PublishStream stream = member.stream
