@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,23 @@ def test_a_move_forgets_what_was_emptied(harness: Harness) -> None:
     assert not channel.emptied
     _, topic = crash(harness)
     assert not topic.channels["c"].emptied
+
+
+def test_what_is_published_in_place_of_lost_messages_was_not_emptied(harness: Harness) -> None:
+    """A power cut took the end of the log, and the journal knows that it was emptied."""
+    topic = harness.topic("t")
+    channel = topic.channel("c")
+    publish(topic, 3)
+    size = topic.log.size
+    publish(topic, 4)
+    channel.empty()
+    assert list(channel.emptied) == [(0, 7)]
+    harness.turn.run()
+    harness.close()
+    [segment] = (harness.path / "t").glob("*.log")
+    os.truncate(segment, size)
+    again, topic = crash(harness)
+    channel = topic.channels["c"]
+    publish(topic, 4)
+    assert (channel.low(), channel.depth, list(channel.emptied)) == (3, 4, [(0, 3)])
+    again.close()

@@ -60,6 +60,7 @@ class ChannelState:
     def settle(self, end: int) -> None:
         """Cut off what lies behind the end of the log, and go forward over what is passed already."""
         self.passed.drop_from(end)
+        self.emptied.drop_from(end)
         self._forget(end, 1 << 64)
         self.position = min(self.passed.next_gap(self.position), end)
         self.passed.drop_below(self.position)
