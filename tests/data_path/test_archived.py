@@ -7,6 +7,8 @@ from pathlib import Path
 from nsquark.data_path.backup import back_up
 from nsquark.data_path.check import check
 from nsquark.data_path.findings import Level
+from nsquark.nsqd.importing.existing_topic import copy_topic
+from tests.daemon import Nsqd
 from tests.nsqd.archive.archived import ArchivingNsqd, bodies
 
 COUNT = 200
@@ -49,3 +51,15 @@ def test_a_record_that_does_not_read_is_told(tmp_path: Path) -> None:
         report = check(nsqd.data_path)
         assert record in [each.path for each in report.findings if each.level is Level.ERROR]
         assert report.topics[0].lost > 10
+
+
+def test_a_copy_knows_what_the_archive_is_to_delete(tmp_path: Path) -> None:
+    with Nsqd(tmp_path / "data").start() as nsqd:
+        asyncio.run(nsqd.post("/pub?topic=t", b"x"))
+        assert nsqd.stop() == 0
+    topic = tmp_path / "data" / "topics" / "t"
+    (topic / "00000000000000000000.expired").write_text("what it was")
+    back_up(tmp_path / "data", tmp_path / "copy")
+    copy_topic(topic, tmp_path / "imported")
+    for each in (tmp_path / "copy" / "topics" / "t", tmp_path / "imported"):
+        assert (each / "00000000000000000000.expired").read_text() == "what it was"

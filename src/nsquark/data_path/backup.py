@@ -28,6 +28,7 @@ from pathlib import Path
 from nsquark.durable import sync_path
 from nsquark.errors import NsquarkError
 from nsquark.log.file_names import parse_stem
+from nsquark.log.opening import WITH_THE_SEGMENTS
 from nsquark.log.segment import SUFFIX
 from nsquark.nsqd.storage import metadata, node
 from nsquark.nsqd.storage.inspection import DELETED, STAGED
@@ -116,7 +117,7 @@ class _Copy:
         for name in segments[:-1]:
             self._link(directory / name, target / name)
         for entry in os.listdir(directory):
-            if entry.endswith((".bad", ".acknowledged", ".doubt", ".archived")):
+            if entry.endswith(WITH_THE_SEGMENTS):
                 with contextlib.suppress(FileNotFoundError):
                     self._link(directory / entry, target / entry)
         if segments:

@@ -14,13 +14,17 @@ from typing import NamedTuple
 
 from nsquark.kernel.pure import MAGIC
 
+from .archived import EXPIRED
 from .archived import SUFFIX as ARCHIVED
-from .damage import Damage, Record, keep, records, tidy
+from .damage import ACKNOWLEDGED, BAD, Damage, Record, keep, records, tidy
 from .deferred import Deferred
 from .file_names import names_in
 from .ranges import Ranges
 from .recovery import Survey, check_magic
 from .segment import Segment, segments_in
+from .syncing import DOUBT
+
+WITH_THE_SEGMENTS = (BAD, ACKNOWLEDGED, DOUBT, ARCHIVED, EXPIRED)  # ends of names; a copy needs them, too
 
 
 class Inspected(NamedTuple):

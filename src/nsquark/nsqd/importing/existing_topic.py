@@ -13,11 +13,10 @@ from pathlib import Path
 
 from nsquark.durable import sync_path
 from nsquark.log import ChannelState, Deferred, TopicLog, inspect_journal
+from nsquark.log.opening import WITH_THE_SEGMENTS
 from nsquark.nsqd.core.topic_journal import all_deferred
 
 from .plan import TopicPlan
-
-_WITH_THE_SEGMENTS = (".bad", ".acknowledged", ".doubt", ".archived")
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ def copy_topic(existing: Path, directory: Path) -> None:
     entries = sorted(os.listdir(existing)) if existing.is_dir() else []
     segments = [each for each in entries if each.endswith(".log")]
     for entry in entries:
-        if entry in segments[:-1] or entry.endswith(_WITH_THE_SEGMENTS):
+        if entry in segments[:-1] or entry.endswith(WITH_THE_SEGMENTS):
             try:
                 os.link(existing / entry, directory / entry)
             except OSError:  # the file system has no links
