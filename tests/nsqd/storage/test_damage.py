@@ -444,6 +444,22 @@ async def test_an_empty_journal_is_damage_where_there_were_messages(
     assert "journal.000001" not in {each.name for each in folder.iterdir()}
 
 
+async def test_a_journal_that_is_missing_is_told_and_is_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as api:
+        await api.done("/pub?topic=t", b"x")
+    assert "journal" not in caplog.text
+    for journal in (tmp_path / "topics" / "t").glob("journal.*"):
+        journal.unlink()
+    async with running(tmp_path) as api:
+        assert (await api.get("/ping")).status == 200
+    told = [record for record in caplog.records if "journal" in record.message]
+    assert [(each.levelname, each.message) for each in told] == [
+        ("WARNING", "TOPIC(t): there is no journal: all that is in the log comes again")
+    ]
+
+
 async def test_a_damaged_stage_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put = "/staged/put?app=a&batch=1&partition=0&attempt=x&topic=t&seq="
     body = b"\0\0\0\1" + b"\0\0\0\3abc"

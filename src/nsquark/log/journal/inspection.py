@@ -39,7 +39,7 @@ class InspectedJournal:
 
     state: JournalState
     generations: list[int]
-    readable: bool  # there is a file that can be used, or nothing was ever written
+    readable: bool  # there is a file that can be used, or there is none, or nothing was ever written
     paths: list[Path]  # of the files of these generations
     files: list[JournalFile]  # the newer ones that cannot be used, and then the one that is used
     names: Sequence[str]  # of all files of the directory
@@ -61,8 +61,8 @@ def inspect_journal(directory: Path, names: Sequence[str] | None = None) -> Insp
         files.append(_read_file(path))
         if files[-1].whole:
             return InspectedJournal(files[-1].state, generations, True, found, files, names)
-    nothing = not any(file.size for file in files) and not _has_messages(directory, names)
-    return InspectedJournal(JournalState(), generations, nothing, found, files, names)
+    empty = not any(file.size for file in files) and not _has_messages(directory, names)
+    return InspectedJournal(JournalState(), generations, not files or empty, found, files, names)
 
 
 def _has_messages(directory: Path, names: Sequence[str]) -> bool:

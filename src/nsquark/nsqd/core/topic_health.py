@@ -95,6 +95,8 @@ class TopicHealth:
             logger.error("TOPIC(%s): %s does not say what the archive has: %s", name, path, why)
         if journal.damaged:
             logger.error("TOPIC(%s): the journal does not read: all that is in the log comes again", name)
+        elif not journal.generation and log.first < log.end:
+            logger.warning("TOPIC(%s): there is no journal: all that is in the log comes again", name)
         for record in self.damage:
             if record not in log.found and record not in journal.found:
                 logger.warning("TOPIC(%s): not acknowledged: %s", name, record)
