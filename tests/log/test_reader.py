@@ -162,6 +162,21 @@ def test_a_range_stays_readable_when_its_files_are_deleted(tmp_path: Path) -> No
     log.close()
 
 
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_range_whose_beginning_the_log_has_no_longer_is_empty(tmp_path: Path, start: int) -> None:
+    """A caller that knew the position has waited for something else meanwhile."""
+    log = TopicLog(tmp_path, Limits(max_bytes_per_file=200), Ids())
+    model = Model()
+    for number in range(10):
+        model.publish(log, [(0, [b"%d" % number * 50])])
+    delete(log.trim(5, 0.0))
+    assert 2 < log.first < 7
+    reader = LogReader(log, start, 7, EVERYTHING)
+    assert (reader.start, reader.count) == (start, 0)
+    assert list(read_messages(reader)) == []
+    log.close()
+
+
 def test_no_range_holds_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsquark.log.sources.MAX_FILES", 3)
     log = TopicLog(tmp_path, Limits(max_bytes_per_file=1), Ids())

@@ -26,7 +26,8 @@ _INDEX = struct.Struct(">I")
 class LogReader:
     """The batches that hold [start, end), at most `max_bytes` of them but at least one, and their index.
 
-    The range ends where positions were lost, and is empty if `start` is one of them.
+    The range ends where positions were lost, and is empty if `start` is one of them, or if the log has let
+    go of it.
 
     The caller makes it on the event loop. Then, in a thread, it calls `locate` once, `read` until that
     returns nothing, and after that `index`, which is empty without `indexed`. It calls `close` in any case.
@@ -41,7 +42,7 @@ class LogReader:
             missing = log.lost.next_start(start) if start not in log.lost else start
             end = end if missing is None else min(end, missing)
         self.start = start
-        self.end = max(start, end)
+        self.end = max(start, end) if start >= log.first else start
         self.length = 0  # of the batches, in bytes
         self._max_bytes = max_bytes
         self._indexed = indexed

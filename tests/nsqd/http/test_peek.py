@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nsquark.nsqd.http import peek as peek_module
 from tests.nsqd.api import Api, running
 
 
@@ -120,3 +121,31 @@ async def test_many_scattered_messages(tmp_path: Path) -> None:
         expected = [f"{number}" for number in range(0, 200, 3)]
         path = "/channel/peek?topic=t&channel=c&state=in_flight&limit=1000"
         assert await bodies(api, path) == expected
+
+
+async def test_what_is_deleted_while_other_ranges_are_read_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peek_module, "AT_ONCE", 1)
+    async with running(tmp_path, max_bytes_per_file=2000) as api:
+        client = await api.client()
+        await client.sub("t", "c", rdy=1)
+        for number in range(40):
+            await client.pub("t", b"%03d" % number * 30)
+        message = await client.message()
+        client.rdy(0)
+        client.req(message)  # a range of its own, before all others
+        await client.caught_up()
+        topic = api.broker.topics["t"]
+        work_in_thread = api.broker.reads.run
+
+        async def consumed_meanwhile(work: Callable[[], object]) -> object:
+            done = await work_in_thread(work)
+            topic.channels["c"].commit(30)
+            list(topic.trimming.steps_of_files(0.0))
+            return done
+
+        monkeypatch.setattr(api.broker.reads, "run", consumed_meanwhile)
+        assert len(await bodies(api, "/channel/peek?topic=t&channel=c&state=ready&limit=100")) == 1
+        assert 0 < topic.log.first < 30
+        assert (await api.get("/ping")).body == b"OK"
