@@ -162,6 +162,17 @@ async def test_deferred_messages_wait_from_the_publish_on(tmp_path: Path) -> Non
         assert (channel["depth"], channel["deferred_count"]) == (1, 2)
 
 
+async def test_the_longest_time_there_is_can_be_waited_for(tmp_path: Path) -> None:
+    longest_ms = (1 << 63) // 1_000_000
+    async with running(tmp_path, max_req_timeout=longest_ms / 1000) as api:
+        app = App(api)
+        assert (await app.put(0, [b"later"], more=f"&defer={longest_ms}"))[0] == 200
+        assert (await app.publish(0, (0, "a", 1)))[0] == 200
+        await api.done("/channel/create?topic=t&channel=c")
+        (channel,) = (await api.topic("t"))["channels"]
+        assert (channel["depth"], channel["deferred_count"]) == (0, 1)
+
+
 async def test_abort_lets_go_of_a_batch_or_of_one_attempt(tmp_path: Path) -> None:
     async with running(tmp_path) as api:
         app = App(api)

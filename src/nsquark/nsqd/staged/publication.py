@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nsquark import kernel
 from nsquark.errors import LogDamaged
 from nsquark.log import Ranges
+from nsquark.nsqd.core.channel import LAST_DUE
 from nsquark.nsqd.core.topic import Topic
 from nsquark.wire import Mpub
 
@@ -212,7 +213,7 @@ class Publication:
             # A record is a batch of the log, which is there as a whole or not at all.
             if before in share.stored or topic is None or topic.exiting:
                 continue
-            due = self.intent.time_ns + record.defer_ms * 1_000_000 if record.defer_ms else 0
+            due = min(self.intent.time_ns + record.defer_ms * 1_000_000, LAST_DUE) if record.defer_ms else 0
             receipt = _Receipt()
             mpub = Mpub(record.data, record.start, record.messages)
             topic.publish_reserved(mpub, share.first_id + before, due, receipt)
