@@ -1,15 +1,12 @@
-"""Brings closed segments to the archive, has the log know of each, and deletes what is kept no longer.
+"""Brings closed segments to the archive, and has the log know of each.
 
 A segment that was rolled, that the disk holds and that every member of a replica group has is copied by a
 thread. When the archive has given the same bytes back, a record is written beside the segment
 (`nsquark.log.archived`), and only after the disk holds the record may the segment be deleted. A crash in
 between has the segment copied again: its object has the same name, which tells its content.
 
-What the archive keeps no longer goes in three steps. The log renames the record, so that the segment is no
-part of it any more (`LogFiles.expire`). When the disk, and every member of a replica group that could lead,
-has the new name, the object is deleted, and then the record. A crash in between has the object deleted again.
-
-A primary alone does this: a copy of a node has no broker.
+What the archive keeps no longer is deleted in between (`deletions`). A primary alone does all this: a copy of
+a node has no broker.
 """
 
 from __future__ import annotations
@@ -20,20 +17,22 @@ import logging
 import os
 import time
 import zlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nsquark import changes
 from nsquark.durable import sync_path
-from nsquark.errors import ArchiveAway, LogCorrupt, LogDamaged
+from nsquark.errors import LogCorrupt, LogDamaged
 from nsquark.kernel.pure import HEADER
-from nsquark.log import Archived, Expired, Segment, archived_name, few_marks, pack_archived
+from nsquark.log import Archived, Segment, archived_name, few_marks, pack_archived
 from nsquark.log.archived import TEMPORARY
 from nsquark.log.file_names import with_term
 from nsquark.names import to_file_name
 from nsquark.nsqd.storage.daemon_threads import DaemonThreads
 
+from .deletions import Deletions
 from .fetched_segments import FetchedSegments
 from .object_store import ObjectStore, read_pieces
 
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 INTERVAL = 1.0  # seconds from one look at all topics to the next
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0  # seconds after a failure; they double with each
 MOST_FAILURES = 3  # topics
 STEP = 100  # topics that are looked at before others have their turn
-MOST_DELETED = 100  # objects of a topic, before others have their turn
 
 
 class Archive:
@@ -57,12 +56,10 @@ class Archive:
         self.fetched = FetchedSegments(path, broker.options.archive_fetched_bytes, self.store.get)
         self.uploaded = 0  # segments, since the start
         self.uploaded_bytes = 0
-        self.deleted = 0  # segments, since the start
-        self.deleted_bytes = 0
         self.failure = ""  # why the last attempt failed, until one succeeds
         self.busy_since = 0.0  # monotonic; 0 while nothing is under way
+        self.deletions = Deletions(broker, self.store, self.fetched, self._in_thread)
         self._broker = broker
-        self._not_deleted = ""  # why an object is still there
         self._failing: set[str] = set()  # topics whose segments could not be copied the last time
         self._threads = DaemonThreads(1, "archive")
         self._task: asyncio.Task[None] | None = None
@@ -100,6 +97,7 @@ class Archive:
         time. After `MOST_FAILURES` the archive is taken for away.
         """
         found, failures = False, dict[str, Exception]()
+        self.deletions.begin(self._broker.topics, MOST_FAILURES)
         topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name in self._failing)
         for number, topic in enumerate(topics):
             if number % STEP == STEP - 1:
@@ -109,7 +107,7 @@ class Archive:
             if topic.exiting or topic.log.files is None:
                 continue
             try:
-                found |= await self._delete_expired(topic, topic.log.files.expired)
+                found |= await self.deletions.delete(topic, topic.log.files.expired)
                 segment = topic.log.files.next_to_archive(topic.synced)
                 if segment is not None and not topic.exiting:
                     found |= await self._archive(topic, segment)
@@ -133,62 +131,16 @@ class Archive:
         assert folder is not None
         prefix = f"{self._broker.node.uuid}/{to_file_name(topic.name)}/{epoch:016x}"
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        self.busy_since = time.monotonic()
-        try:
-            copying = partial(copy_segment, self.store, segment, fd, prefix)
-            archived = await asyncio.get_running_loop().run_in_executor(self._threads, copying)
-        finally:
-            self.busy_since = 0.0
+        archived = await self._in_thread(partial(copy_segment, self.store, segment, fd, prefix))
         return await self._record(topic, segment, folder, archived)
 
-    async def _delete_expired(self, topic: Topic, expired: list[Expired]) -> bool:
-        """Delete objects that no log has any more; whether there was any. Raises ArchiveAway and OSError."""
-        unasked = [each for each in expired if each.confirmed is None]
-        if unasked:
-            assert topic.log.directory is not None
-            for each in unasked:
-                each.confirmed = False
-            try:
-                await self._broker.syncer.run(partial(sync_path, topic.log.directory))
-            except OSError:
-                for each in unasked:
-                    each.confirmed = None
-                raise
-            if topic.gate is None:
-                _confirm(unasked)
-            else:
-                topic.gate.then(partial(_confirm, unasked))
-        ready = [each for each in expired if each.confirmed][:MOST_DELETED]
-        if not ready:
-            return False
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        """Have the archive's one thread do this."""
         self.busy_since = time.monotonic()
         try:
-            deleting = partial(self._delete_objects, ready)
-            done = await asyncio.get_running_loop().run_in_executor(self._threads, deleting)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
             self.busy_since = 0.0
-        for each in done:
-            expired.remove(each)
-            if not topic.exiting:  # else its folder may be another topic's
-                each.path.unlink(missing_ok=True)
-                changes.tell_deleted(each.path)
-            self.deleted += 1
-            self.deleted_bytes += each.archived.size
-        if len(done) < len(ready):
-            raise ArchiveAway(f"{ready[len(done)].archived.key} cannot be deleted: {self._not_deleted}")
-        logger.debug("ARCHIVE: topic %s: %d objects are deleted", topic.name, len(done))
-        return True
-
-    def _delete_objects(self, ready: list[Expired]) -> list[Expired]:
-        """In the thread: delete objects one by one; returns those before the first that cannot be deleted."""
-        for number, each in enumerate(ready):
-            self.fetched.forget(each.archived)
-            try:
-                self.store.delete(each.archived.key)
-            except ArchiveAway as error:
-                self._not_deleted = str(error)
-                return ready[:number]
-        return ready
 
     async def _record(self, topic: Topic, segment: Segment, folder: Path, archived: Archived) -> bool:
         """Have the disk, and then the log, know that a segment is archived. Raises OSError."""
@@ -229,11 +181,11 @@ class Archive:
         """For /stats."""
         return {
             "url": self.store.url,
-            "failure": self.failure,
+            "failure": self.failure or self.deletions.failure,
             "uploaded": self.uploaded,
             "uploaded_bytes": self.uploaded_bytes,
-            "deleted": self.deleted,
-            "deleted_bytes": self.deleted_bytes,
+            "deleted": self.deletions.deleted,
+            "deleted_bytes": self.deletions.deleted_bytes,
             "busy_seconds": self.busy_seconds,
             "fetched_bytes": self.fetched.size,
         }
@@ -242,12 +194,6 @@ class Archive:
         if str(error) != self.failure:
             logger.warning("ARCHIVE: %s; tried again and again, and nothing is deleted meanwhile", error)
         self.failure = str(error) or repr(error)
-
-
-def _confirm(expired: list[Expired]) -> None:
-    """The records that say so stay after any crash of any member: these objects may be deleted."""
-    for each in expired:
-        each.confirmed = True
 
 
 def copy_segment(store: ObjectStore, segment: Segment, fd: int, prefix: str) -> Archived:

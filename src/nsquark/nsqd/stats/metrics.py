@@ -201,8 +201,8 @@ def _archive_metrics(archive: Archive) -> Iterator[Metric]:
     for name, says, value in (
         ("segments", "Segments that were brought to the archive.", archive.uploaded),
         ("bytes", "Bytes that were brought to the archive.", archive.uploaded_bytes),
-        ("deleted_segments", "Segments that were deleted in the archive.", archive.deleted),
-        ("deleted_bytes", "Bytes that were deleted in the archive.", archive.deleted_bytes),
+        ("deleted_segments", "Segments that were deleted in the archive.", archive.deletions.deleted),
+        ("deleted_bytes", "Bytes that were deleted in the archive.", archive.deletions.deleted_bytes),
     ):
         yield CounterMetricFamily(f"nsqd_archive_{name}", says, value=value)
 
