@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
 from itertools import accumulate, pairwise
 
 import pytest
@@ -264,6 +266,34 @@ def test_known_heads_are_bounded_and_forgotten_with_the_routes() -> None:
     assert 0 < len(router.known_heads) <= 4096
     router.add("GET", "/new", lambda _request: v1_empty())
     assert not router.known_heads
+
+
+def test_connections_that_are_idle_keep_none_of_the_heads_that_were_known() -> None:
+    """Each of many connections may have come at another time, when other heads were known."""
+    router, idle = make_router(), []
+    tracemalloc.start()
+    try:
+        for times in range(4):
+            idle.append(reader(router))
+            for _ in range(2):
+                idle[-1].feed(get("/ping"))
+            for number in range(4096):
+                target = router.resolve(b"GET", b"/ping")
+                router.remember(b"%d %d" % (times, number) + bytes(900), target, 0, {})
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(parsed.requests) for parsed in idle] == [2] * 4
+    assert held < 8_000_000
+
+
+def test_a_head_that_is_not_known_is_not_kept() -> None:
+    parsed = RequestReader(None, make_router(), Limits(max_head=200_000, max_headers=10))
+    head = get("/ping", "X: " + "y" * 100_000)
+    before = sys.getrefcount(head)
+    parsed.feed(head)
+    assert [request.method for request in parsed.requests] == ["GET"]
+    assert sys.getrefcount(head) == before
 
 
 def test_a_connection_that_repeats_its_head_sees_new_routes() -> None:

@@ -133,7 +133,7 @@ class RequestReader:
                 request.body = data[body:end]
             requests.append(request)
             start = end
-        self._last_head, self._last_known = last, head
+        self._last_head, self._last_known = last if head is not None else b"", head
         return start
 
     def _remember(self, data: bytes) -> None:

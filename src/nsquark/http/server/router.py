@@ -132,13 +132,18 @@ class Router:
 
     def _forget(self) -> None:
         self._resolve_cached.cache_clear()
+        self._forget_heads()
+
+    def _forget_heads(self) -> None:
+        """Begin another collection of heads. The old one is emptied, as idle connections refer to it."""
+        self.known_heads.clear()
         self.known_heads = {}
 
     def remember(self, head: bytes, target: Target, length: int, headers: Mapping[bytes, bytes]) -> None:
         """Next time, a request with exactly this head need not be parsed."""
         if len(head) <= _LONGEST_HEAD:
             if len(self.known_heads) >= _KNOWN_HEADS:
-                self.known_heads = {}
+                self._forget_heads()
             self.known_heads[head] = (target, length, headers)
 
     def resolve(self, method: bytes, uri: bytes) -> Target:
