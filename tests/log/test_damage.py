@@ -672,3 +672,46 @@ def test_a_write_that_was_cut_short_between_two_messages_hides_no_batch(tmp_path
         assert contents(log) == kept([before])
         assert log.cut == (file, size - victim.offset)
         log.close(sync=False)
+
+
+@pytest.mark.parametrize("position", [2, 3, 50])
+@pytest.mark.parametrize("junk", [0, 14, 60])
+def test_a_body_that_ends_with_a_batch_is_not_believed_where_a_size_is_flipped(
+    tmp_path: Path, position: int, junk: int
+) -> None:
+    """The length in the header of the last batch is right, and the sizes of its frames lead into the body."""
+    limits, ids = Limits(tail_messages=0), Ids()
+    log, model = TopicLog(tmp_path, limits, ids), Model()
+    for bodies in ([b"before"], [b"x" * junk + forged(position, 5 << 54)]):
+        model.publish(log, [(0, bodies)])
+    log.close(sync=False)
+    [file] = segments(tmp_path)
+    data = file.read_bytes()
+    before, victim = split_batches(data)
+    for at in range(victim.offset + HEADER.size, victim.offset + HEADER.size + 4):
+        for bit in range(8):
+            file.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            log = TopicLog(tmp_path, limits, ids)
+            assert contents(log) == kept([before])
+            log.close(sync=False)
+
+
+@pytest.mark.parametrize("field", [8, HEADER.size])
+def test_a_flipped_bit_that_leads_to_the_end_of_the_file_by_chance_costs_one_batch(
+    tmp_path: Path, field: int
+) -> None:
+    """Be it in the length of a batch, or in the size of its message: the other one leads to what follows."""
+    limits, ids = Limits(tail_messages=0), Ids()
+    log, model = TopicLog(tmp_path, limits, ids), Model()
+    for body in (b"damaged", b"x" * (256 - HEADER.size - 34)):
+        model.publish(log, [(0, [body])])
+    log.close(sync=False)
+    [file] = segments(tmp_path)
+    data = bytearray(file.read_bytes())
+    victim, following = split_batches(bytes(data))
+    assert following.length == 256
+    data[victim.offset + field + 2] ^= 1  # 256 more
+    file.write_bytes(data)
+    log = TopicLog(tmp_path, limits, ids)
+    assert contents(log) == kept([following])
+    log.close(sync=False)

@@ -133,10 +133,10 @@ def _may_be_in_a_body(
 ) -> bool:
     """Whether the batch at `at` may be a client's, in a body of the damaged batch at `offset`.
 
-    The damaged batch says so where its frames end with the file. It also does where its length leads beyond
-    the end of the file, as after a write that was cut short, and no whole batch ends there. And it does where
-    its length or its frames end behind `at`, where another whole batch begins, and its position is not there
-    to contradict.
+    The damaged batch says so where its frames end with the file, or its length does and its position is
+    right. It also does where its length leads beyond the end of the file, as after a write that was cut
+    short, and no whole batch ends there. And it does where its length or its frames end behind `at`, where
+    another whole batch begins, and its position is not there to contradict.
     """
     if len(data) - offset < HEADER.size:
         return False
@@ -145,6 +145,8 @@ def _may_be_in_a_body(
     if by_frames == len(data):
         return True
     intact = first == position and 0 < count <= length // 34
+    if intact and offset + length == len(data):
+        return True
     if intact and offset + length > len(data):
         return len(data) not in stops
     return not intact and any(end > at and end in places for end in (offset + length, by_frames))

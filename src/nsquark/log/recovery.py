@@ -1,11 +1,11 @@
 """Finds the whole batches of a segment's file, and the damage between them. Changes nothing.
 
 A batch whose magic, length, position or CRC is wrong is damaged. Two witnesses say where the next batch
-begins: the length in the damaged header, and the sizes of its frames, walked from one to the next. If both
-fail, the file is searched for the magic. Clients choose the bodies, so a body may hold the bytes of a whole
-batch with a right CRC. Therefore a batch that a search finds must have a position that can follow. If there
-are several, the one is taken that follows the damaged header's own count and from which whole batches reach
-to the end of the file.
+begins: the length in the damaged header, and the sizes of its frames, walked from one to the next. If the CRC
+fits the end of the frames, the length alone is damaged. If both witnesses fail, the file is searched for the
+magic. Clients choose the bodies, so a body may hold the bytes of a whole batch with a right CRC. Therefore a
+batch that a search finds must have a position that can follow. If there are several, the one is taken that
+follows the damaged header's own count and from which whole batches reach to the end of the file.
 
 Damage that was found before is not judged again: its record says where the log goes on. Otherwise a start
 could decide in another way than the start before it, on which consumers and the journal have relied.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from nsquark.kernel.pure import FRAME, HEADER, MAGIC
 from .damage import Damage
 
 _PREFIX = MAGIC[:3]
+_LENGTH, _LENGTH_AT = struct.Struct(">I"), 8  # of a batch, and where it is in the header
 _MAX_JUMP = 1 << 32  # positions that a single file can lose: it would have 140 GB
 _SEARCHED = 16  # a search gives up after checking this many times the bytes that are left of a file
 _LEAST_SEARCHED = 1 << 20  # bytes that a search may check in a file that is shorter than that
@@ -180,14 +182,17 @@ class _Walk:
         here = self._whole_at(offset, expected)
         if here is not None:  # a whole batch: something before it is missing
             return here
+        by_frames, torn = self._walk_frames(offset + HEADER.size)
+        length = head.length
+        if offset + length != by_frames and self._fits_up_to(by_frames, offset, head):
+            length = by_frames - offset  # nothing else of the batch is damaged
         # The header is believed about its count if its position is the expected one.
-        intact = head.position == expected and 0 < head.messages <= head.length // 34
+        intact = head.position == expected and 0 < head.messages <= length // 34
         exact = expected + head.messages if intact else None
         least = expected + 1 if intact or head.magic == MAGIC else expected
-        by_length = offset + head.length if head.length >= HEADER.size + 34 else -1
-        by_frames, torn = self._walk_frames(offset + HEADER.size)
-        if by_frames == self._size:
-            return None  # it is the last batch: whatever lies in it is in a body
+        by_length = offset + length if length >= HEADER.size + 34 else -1
+        if by_frames == self._size or (intact and by_length == self._size):
+            return self._behind_the_last(by_length, exact)
         told = []
         for each in dict.fromkeys((by_frames, by_length)):
             if offset < each < self._size:
@@ -203,14 +208,33 @@ class _Walk:
             skipped = self._search(offset, least, best.offset)
             before = (each for each in skipped if each.offset < best.offset < self._run(each).stop)
             return next(before, best)
-        # The last batch, or one whose write was cut short: what is found in there is in a body, unless whole
-        # batches go on from it to the end of the file, to the byte.
-        last = intact and (by_length == self._size or (torn and by_length > self._size))
-        limit = offset + 2 * head.length + self._window
+        # A batch whose write was cut short: what is found in there is in a body, unless whole batches go on
+        # from it to the end of the file, to the byte.
+        last = intact and torn and by_length > self._size
+        limit = offset + 2 * length + self._window
         found = self._search(offset, least, limit if intact else offset)
         if last and exact is not None:
             found = self._before_the_end([each for each in found if each.position >= exact])
         return self._best(found, exact)
+
+    def _fits_up_to(self, end: int, offset: int, head: _Head) -> bool:
+        """Whether the CRC of a batch is right if the batch ends there: then its length alone is damaged."""
+        data = bytearray(self._read(offset, end - offset))
+        if head.magic != MAGIC or len(data) < HEADER.size + FRAME.size:
+            return False
+        _LENGTH.pack_into(data, _LENGTH_AT, len(data))
+        return kernel.crc32c(data, _LENGTH_AT, len(data)) == head.crc
+
+    def _behind_the_last(self, by_length: int, exact: int | None) -> _Found | None:
+        """What follows on the last batch: nothing, and whatever lies in it is in a body.
+
+        It is not the last where its header leads to the very next batch: then its frames are damaged, and
+        lead to the end of the file by chance.
+        """
+        if exact is None or not 0 < by_length < self._size:
+            return None
+        batch = self._whole_at(by_length, exact)
+        return batch if batch is not None and batch.position == exact else None
 
     def _before_the_end(self, found: list[_Found]) -> list[_Found]:
         """The first of them from which whole batches reach the end, and those that can come before it.
