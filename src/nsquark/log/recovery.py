@@ -182,10 +182,11 @@ class _Walk:
         here = self._whole_at(offset, expected)
         if here is not None:  # a whole batch: something before it is missing
             return here
-        by_frames, torn = self._walk_frames(offset + HEADER.size)
+        by_frames, torn, frames = self._walk_frames(offset + HEADER.size)
         length = head.length
-        if offset + length != by_frames and self._fits_up_to(by_frames, offset, head):
-            length = by_frames - offset  # nothing else of the batch is damaged
+        if frames == head.messages and offset + length != by_frames:
+            if self._fits_up_to(by_frames, offset, head):
+                length = by_frames - offset  # nothing else of the batch is damaged
         # The header is believed about its count if its position is the expected one.
         intact = head.position == expected and 0 < head.messages <= length // 34
         exact = expected + head.messages if intact else None
@@ -254,20 +255,22 @@ class _Walk:
             return following[0] if following else None
         return min(following, key=lambda each: not self._reaches_end(each))
 
-    def _walk_frames(self, at: int) -> tuple[int, bool]:
-        """Where these frames end, and whether the last of them goes beyond the end of the file."""
+    def _walk_frames(self, at: int) -> tuple[int, bool, int]:
+        """Where these frames end, whether another goes beyond the end of the file, and their number."""
         data, start = b"", at
+        number = 0
         while True:
             if at + FRAME.size > start + len(data):
                 data, start = self._read(at, self._window), at
             if len(data) < at - start + FRAME.size:
-                return at, self._size > at
+                return at, self._size > at, number
             size, kind, _, _, _ = FRAME.unpack_from(data, at - start)
             if kind != 2 or size < 30:
-                return at, False
+                return at, False, number
             if at + 4 + size > self._size:
-                return at, True
+                return at, True, number
             at += 4 + size
+            number += 1
 
     def _search(self, offset: int, least: int, limit: int) -> list[_Found]:
         """The first whole batch behind `offset`, and the others up to `limit`, one of each run of them."""
