@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -31,6 +32,7 @@ VERSION = 1
 MOST_MARKS = 32
 _LARGEST = 64 << 10  # bytes of such a file
 _MOST = 1 << 63
+_PARTS = 4  # of a key: node, topic, epoch, segment
 
 
 class Archived(NamedTuple):
@@ -86,7 +88,7 @@ def archived_name(base: int, term: int, suffix: str = SUFFIX) -> str:
 
 def record_name(archived: Archived, suffix: str = SUFFIX) -> str:
     """The name of the file that tells of this piece."""
-    parsed = parse_stem(archived.file.rpartition(".")[0])
+    parsed = _parse_file(archived.file)
     return archived_name(archived.base, 0 if parsed is None else parsed[1], suffix)
 
 
@@ -98,27 +100,57 @@ def pack_archived(archived: Archived) -> bytes:
 def parse_archived(path: str, data: bytes) -> Archived:
     """Raises UnknownVersion, and ValueError for what is no such file."""
     told = json.loads(data)
-    if not isinstance(told, dict):
+    if type(told) is not dict:
         raise ValueError("it is no object")
     version, check = told.pop("version", None), told.pop("check", None)
     if type(version) is int and version > VERSION:
         raise UnknownVersion(path, f"has version {version}, not {VERSION}")
     if version != VERSION or check != _check({"version": version, **told}):
         raise ValueError("its CRC is wrong")
-    marks = tuple((int(position), int(offset)) for position, offset in told.pop("marks"))
     try:
+        marks = tuple((position, offset) for position, offset in told.pop("marks"))
         found = Archived(**told, marks=marks)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ValueError("a part of it is missing") from None
-    in_order = 0 <= found.base < found.end < _MOST and 0 <= found.start < found.stop < _MOST
-    if not in_order or not is_key(found.key) or not marks or marks[0] != (found.base, found.start):
+    numbers = (
+        found.base,
+        found.end,
+        found.start,
+        found.stop,
+        found.crc,
+        *(at for mark in marks for at in mark),
+    )
+    if not all(type(each) is int and 0 <= each < _MOST for each in numbers):
+        raise ValueError("a number is none")
+    if type(found.time) is not int or type(found.modified) not in (int, float):
+        raise ValueError("a time is none")
+    if not is_key(found.key) or type(found.file) is not str or _parse_file(found.file) is None:
+        raise ValueError("it names no object, or no segment")
+    if not _is_consistent(found):
         raise ValueError("it contradicts itself")
     return found
 
 
-def is_key(key: str) -> bool:
-    """Whether this names an object below the archive, and nothing outside of it."""
-    return "\0" not in key and all(part not in ("", ".", "..") for part in key.split("/"))
+def _is_consistent(found: Archived) -> bool:
+    """Whether its batches, of which the marks tell, follow each other within it."""
+    bounds = [(found.base, found.start), *found.marks[1:], (found.end, found.stop)]
+    if found.marks[:1] != ((found.base, found.start),):
+        return False
+    return all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(bounds))
+
+
+def is_key(key: object) -> bool:
+    """Whether this names an object of a topic below the archive, and nothing outside of it."""
+    if type(key) is not str or not (key.isascii() and key.isprintable()):
+        return False
+    parts = key.split("/")
+    return len(parts) >= _PARTS and all(part not in ("", ".", "..") for part in parts)
+
+
+def _parse_file(name: str) -> tuple[int, int] | None:
+    """(first position, term) of the file of a segment; None if this is no name of one."""
+    stem, dot, suffix = name.rpartition(".")
+    return parse_stem(stem) if (dot, suffix) == (".", "log") else None
 
 
 def _check(told: dict[str, object]) -> str:
@@ -129,7 +161,9 @@ def _check(told: dict[str, object]) -> str:
 def read_archived(directory: Path, suffix: str = SUFFIX) -> tuple[list[Archived], list[tuple[Path, str]]]:
     """What was archived of a topic, in the order of the log; and the files that do not read, each with why.
 
-    With the suffix EXPIRED, what of it is to be deleted. Raises UnknownVersion and OSError.
+    With the suffix EXPIRED, what of it is to be deleted. A file that tells of another topic counts as one
+    that does not read: what it names is not this topic's to read, or to delete. Raises UnknownVersion and
+    OSError.
     """
     found: list[Archived] = []
     unread: list[tuple[Path, str]] = []
@@ -140,7 +174,13 @@ def read_archived(directory: Path, suffix: str = SUFFIX) -> tuple[list[Archived]
         with open(path, "rb") as file:
             data = file.read(_LARGEST)
         try:
-            found.append(parse_archived(str(path), data))
+            archived = parse_archived(str(path), data)
+            if (
+                record_name(archived, suffix) != name
+                or archived.key.split("/")[-_PARTS + 1] != directory.name
+            ):
+                raise ValueError("it is of another segment or topic")
+            found.append(archived)
         except (ValueError, KeyError, RecursionError) as error:
             unread.append((path, str(error)))
     return sorted(found, key=lambda each: each.base), unread

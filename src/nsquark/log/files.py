@@ -31,6 +31,7 @@ from .written_files import WRITTEN_FILES, close_synced
 
 ROLL_WHEN_CONSUMED = 1 << 20  # bytes of the newest file, if nothing in it is needed
 ROLL_WHEN_NEARLY_CONSUMED = 16 << 20  # bytes of the newest file, if a quarter of it is needed at most
+MOST_EXPIRED = 100  # segments that leave the log at a time: each is a rename
 TRIM_EVERY = 16 << 20  # bytes that the newest file grows by
 
 
@@ -271,7 +272,7 @@ class LogFiles:
     def _suspect_fetched(self, error: LogCorrupt) -> Segment | None:
         """The same for a segment that was fetched from the archive: it is fetched once more."""
         for segment in self.archived:
-            if str(segment.path) == error.segment and not segment.suspected and self.store is not None:
+            if str(segment.path) == error.segment and self.store is not None:
                 segment.close()
                 assert segment.archived is not None
                 self.store.forget(segment.archived)
@@ -412,12 +413,14 @@ class LogFiles:
     def expire(self, low: int, now: float) -> int:
         """Have what only the archive has, and is to keep no longer, be no part of the log; returns how much.
 
-        Nothing from the position `low` on goes. The files beside the log say first what goes, so that
-        a start has it as `expired`, too. Raises OSError.
+        Nothing from the position `low` on goes, and no more than `MOST_EXPIRED` segments at once. The files
+        beside the log say first what goes, so that a start has it as `expired`, too. Raises OSError.
         """
         number = 0
-        while self.archived and self.archived[0].end <= low and self._is_beyond_archive(now):
+        while number < MOST_EXPIRED and self._is_beyond_archive(now):
             oldest = self.archived[0]
+            if oldest.end > low:
+                break
             archived = oldest.archived
             assert archived is not None
             old = self.directory / record_name(archived)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nsquark import changes
-from nsquark.errors import LogDamaged, NsquarkError
+from nsquark.errors import ArchiveAway, LogDamaged, NsquarkError
 
 from .archived import MOST_MARKS, Archived, Store
 from .damage import Damage, Record, keep
@@ -227,11 +227,27 @@ class Segment:
         """Have the bytes from the archive, unless a caller holds a descriptor of the deleted file."""
         assert self.store is not None
         assert self.archived is not None
-        if fd is None:
-            self.store.fetch(self)
-            if not self.marks or self.suspected:
-                self.marks, self.marked_to = list(self.archived.marks), self.size
-            self.verified = True
+        if fd is not None:
+            return
+        self.store.fetch(self)
+        if self.suspected:
+            self._look_again(self.store, self.archived)
+        elif not self.marks:
+            self.marks, self.marked_to = list(self.archived.marks), self.size
+        self.verified = True
+
+    def _look_again(self, store: Store, archived: Archived) -> None:
+        """Check what was fetched once more because it did not read. Raises ArchiveAway, and OSError.
+
+        It may be suspected again and again: what the archive has is never given up for lost.
+        """
+        with open(self.path, "rb", buffering=0) as file:
+            found = self._survey(file.fileno(), self.end)
+        if found.damages or found.whole < self.size or found.end < self.end:
+            store.forget(archived)
+            raise ArchiveAway(f"{archived.key} does not hold what {archived.file} held")
+        self.marks, self.marked_to = found.pieces[0].marks, self.size
+        self.suspected = False
 
     def examine(self, fd: int) -> Survey:
         """Check every byte of it, whether that was done before or not, and find few marks.

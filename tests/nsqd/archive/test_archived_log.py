@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from nsquark.log import (
     TimeSearch,
     TopicLog,
     archived_name,
+    files,
     pack_archived,
 )
 from nsquark.nsqd.archive.archive import copy_segment
@@ -234,16 +236,49 @@ def test_what_was_fetched_is_bounded_and_comes_again(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_fetched_file_that_reads_otherwise_is_fetched_once_more(tmp_path: Path) -> None:
+def test_a_fetched_file_that_reads_otherwise_is_fetched_once_more_each_time(tmp_path: Path) -> None:
     _, log, model = archived_log(tmp_path, Ids())
     first = log.archived_segments[0]
+    for _ in range(3):
+        first.verify()
+        first.path.write_bytes(b"\0" * first.size)
+        with pytest.raises(LogCorrupt) as found:
+            Cursor(log, 0).read(1, EVERYTHING)
+        assert log.suspect(found.value) is first
+        assert not first.path.exists()
+        assert [*read_fetching(log, 0).values()] == model.frames
+    log.close()
+
+
+def test_an_object_that_is_no_segment_is_away_and_its_messages_are_not_lost(tmp_path: Path) -> None:
+    """As one that a hand has made, with a record that fits it."""
+    ids = Ids()
+    place, log, _ = archived_log(tmp_path, ids)
+    archived = log.archived_segments[0].archived
+    assert archived is not None
+    log.close()
+    wrong = b"\0" * archived.size
+    (tmp_path / "store" / archived.key).write_bytes(wrong)
+    record = tmp_path / "t" / archived_name(0, 0)
+    record.write_bytes(pack_archived(archived._replace(crc=zlib.crc32(wrong))))
+    log = place.opened(ids, Limits(1, 0))
+    first = log.archived_segments[0]
     first.verify()
-    first.path.write_bytes(b"\0" * first.size)
     with pytest.raises(LogCorrupt) as found:
         Cursor(log, 0).read(1, EVERYTHING)
     assert log.suspect(found.value) is first
-    assert not first.path.exists()
-    assert [*read_fetching(log, 0).values()] == model.frames
+    for _ in range(2):
+        with pytest.raises(ArchiveAway, match=r"does not hold what 0{20}\.log held"):
+            first.verify()
+    log.close()
+
+
+def test_many_segments_leave_the_log_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, log, _ = archived_log(tmp_path, Ids())
+    monkeypatch.setattr(files, "MOST_EXPIRED", 3)
+    log.limit(log.limits._replace(archive_bytes=1))
+    assert [log.expire(7, 0.0) for _ in range(4)] == [3, 3, 1, 0]
+    assert log.first == 7
     log.close()
 
 

@@ -147,5 +147,8 @@ class TopicHealth:
             segment = self._log.suspect(error)
         except OSError:
             segment = None
-        self.broken(str(error), "segment", error.segment)
+        if segment is not None and segment.store is not None:
+            logger.warning("TOPIC(%s): %s; it is fetched from the archive once more", self._name, error)
+        else:
+            self.broken(str(error), "segment", error.segment)
         return segment
