@@ -8,8 +8,11 @@ import gc
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+from . import logs
 
 _T = TypeVar("_T")
 
@@ -39,6 +42,15 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
+
+
+def leave(status: int) -> NoReturn:
+    """End the process here and now. All that is to be stored is stored: nothing else has a say in it."""
+    logs.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(ValueError, OSError):
+            stream.flush()
+    os._exit(status)
 
 
 def stop_signal() -> asyncio.Event:

@@ -20,6 +20,7 @@ try:
     from nsquark.nsqd.protocol.certificates import Certificates
     from nsquark.nsqd.replica.copy.promotion import promote
     from nsquark.nsqd.replica.member.member_file import refuse_members_directory
+    from nsquark.nsqd.storage import daemon_threads
     from nsquark.nsqd.storage.data_path import lock_data_path
 
     from .options import Options, parse
@@ -39,7 +40,10 @@ logger = logging.getLogger("nsquark.nsqd")  # not __name__: under `python -m` th
 
 
 def main() -> int:
-    return run_daemon("nsqd", parse, _prepare)
+    status = run_daemon("nsqd", parse, _prepare)
+    if daemon_threads.are_left():
+        process.leave(status)  # pyarrow's end of S3 waits for requests that are under way, for a minute
+    return status
 
 
 def _prepare(options: Options) -> Callable[[], Coroutine[Any, Any, bool]]:

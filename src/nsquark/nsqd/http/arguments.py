@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from nsquark.errors import ArchiveAway, LogCorrupt, LogDamaged, UnknownVersion
+from nsquark.errors import ArchiveAway, ConnectionLost, LogCorrupt, LogDamaged, UnknownVersion
 from nsquark.http import HttpError, Request
 from nsquark.log import NotIndexed, Segment, TimeSearch
 from nsquark.names import is_valid_name
@@ -124,7 +124,7 @@ def _nanoseconds(time: datetime) -> int:
     return max(0, (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000)
 
 
-async def resolve(broker: Broker, topic: Topic, place: Place) -> int:
+async def resolve(broker: Broker, request: Request, topic: Topic, place: Place) -> int:
     """The position of a place, which is there in the log."""
     topic.commit()
     if place.word:
@@ -132,18 +132,18 @@ async def resolve(broker: Broker, topic: Topic, place: Place) -> int:
     if place.position is not None:
         check_position(topic, place.position)
         return place.position
-    position = await position_at(broker, topic, place.time)
+    position = await position_at(broker, request, topic, place.time)
     return max(position, topic.log.first)
 
 
-async def position_at(broker: Broker, topic: Topic, time: int) -> int:
+async def position_at(broker: Broker, request: Request, topic: Topic, time: int) -> int:
     """The position of the first message at or after a time (ns since the epoch). Reads files in a thread."""
     while True:
         search = TimeSearch(topic.log)
         try:
             position = await broker.reads.run(lambda search=search: search.position_at(time))  # type: ignore[misc]
         except NotIndexed as error:
-            await fetch(broker, topic, error.segment)
+            await fetch(broker, request, topic, error.segment)
         except LogDamaged as error:
             topic.health.leave_out(error)
         except (LogCorrupt, OSError) as error:
@@ -155,10 +155,13 @@ async def position_at(broker: Broker, topic: Topic, time: int) -> int:
     return topic.log.lost.next_gap(position)
 
 
-async def fetch(broker: Broker, topic: Topic, segment: Segment) -> None:
-    """Have a segment here that only the archive has. Raises HttpError."""
+async def fetch(broker: Broker, request: Request, topic: Topic, segment: Segment) -> None:
+    """Have a segment here that only the archive has. Raises HttpError, and ConnectionLost if nobody waits."""
+    wait = request.wait_until_gone if request.http_connection is not None else None
     try:
-        await broker.reads.fetch(segment)
+        await broker.reads.fetch(segment, wait)
+    except ConnectionLost:
+        raise
     except LogDamaged as error:
         topic.health.leave_out(error)
     except OSError as error:

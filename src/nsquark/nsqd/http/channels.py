@@ -46,7 +46,7 @@ class ChannelApi:
                 topic.channel(name)
             return EMPTY
         is_ours(topic, request)
-        position = await resolve(self._broker, topic, place) if name not in topic.channels else 0
+        position = await resolve(self._broker, request, topic, place) if name not in topic.channels else 0
         created = name not in topic.channels
         with journaling(topic):
             channel = topic.channel(name)
@@ -61,7 +61,7 @@ class ChannelApi:
         place = parse_place(request, "to")
         if place is None:
             raise HttpError(400, "MISSING_ARG_TO")
-        position = await resolve(self._broker, channel.topic, place)
+        position = await resolve(self._broker, request, channel.topic, place)
         if channel.exiting:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         with journaling(channel.topic):

@@ -82,7 +82,7 @@ class LogApi:
             told["bytes"] = topic.log.size + topic.log.archived_size
             told["local_first"] = topic.log.local_first
         if time_ms >= 0:
-            told["position"] = await position_at(self._broker, topic, time_ms * 1_000_000)
+            told["position"] = await position_at(self._broker, request, topic, time_ms * 1_000_000)
         if channel is not None:
             if channel.exiting:
                 raise HttpError(404, "CHANNEL_NOT_FOUND")
@@ -135,7 +135,7 @@ class LogApi:
                 try:
                     reader = LogReader(topic.log, start, end, max_bytes, indexed)
                 except NotIndexed as error:
-                    await fetch(self._broker, topic, error.segment)
+                    await fetch(self._broker, request, topic, error.segment)
                     check_position(topic, start)
                     continue
                 try:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
-from nsquark.errors import LogCorrupt, LogDamaged
+from nsquark.errors import ConnectionLost, LogCorrupt, LogDamaged
 from nsquark.http import JSON_TYPE, HttpError, Request, Response, pack_json, v1_body
 from nsquark.log import LogReader, NotIndexed, Stored, TopicLog, read_messages
 from nsquark.nsqd.broker import Broker
@@ -37,6 +38,14 @@ class Shown:
     more: dict[str, object] = field(default_factory=dict)
 
 
+class _Range(NamedTuple):
+    """Those of the positions [start, end)."""
+
+    shown: Shown
+    start: int
+    end: int
+
+
 class PeekApi:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -52,7 +61,8 @@ class PeekApi:
         check_position(topic, start)
         there = (Shown(first, end - first, 0) for first, end in log.lost.gaps(start, topic.visible_end))
         shown = list(_first(there, limit))
-        return await self._answer(topic, {"topic_name": topic.name, **bounds(topic)}, shown, max_bytes)
+        head = {"topic_name": topic.name, **bounds(topic)}
+        return await self._answer(request, topic, head, shown, max_bytes)
 
     async def channel(self, request: Request) -> Response:
         channel = find_channel(self._broker, request)
@@ -70,28 +80,44 @@ class PeekApi:
             "deferred_count": channel.deferred_count,
         }
         shown = list(_first(_waiting(channel, state), limit))
-        return await self._answer(channel.topic, head, shown, max_bytes)
+        return await self._answer(request, channel.topic, head, shown, max_bytes)
 
     async def _answer(
-        self, topic: Topic, head: dict[str, object], shown: list[Shown], max_bytes: int
+        self, request: Request, topic: Topic, head: dict[str, object], shown: list[Shown], max_bytes: int
     ) -> Response:
         while True:
             answer = _Answer(head, max_bytes)
             try:
-                for first in range(0, len(shown), AT_ONCE):
-                    if answer.full:
-                        break
-                    ranges = _open(topic.log, shown[first : first + AT_ONCE])
-                    await self._broker.reads.run(partial(answer.add, ranges))
-            except NotIndexed as error:
-                await fetch(self._broker, topic, error.segment)
+                await self._add_all(request, topic, answer, shown)
             except LogDamaged as error:  # once more, without what is lost
                 topic.health.leave_out(error)
+            except ConnectionLost:
+                raise
             except (LogCorrupt, OSError) as error:
                 raise cannot_read(topic, error) from None
             else:
                 break
         return v1_body(answer.pack(), JSON_TYPE)
+
+    async def _add_all(self, request: Request, topic: Topic, answer: _Answer, shown: list[Shown]) -> None:
+        """Add what there is of these messages. Each segment of the archive is read when it has come: many of
+        them need not be here together.
+        """
+        left = [
+            _Range(each, start, end)
+            for each in shown
+            for start, end in topic.log.lost.gaps(each.position, each.position + each.count)
+        ]
+        while left and not answer.full:
+            try:
+                ranges = _open(topic.log, left[:AT_ONCE])
+            except NotIndexed as error:
+                await fetch(self._broker, request, topic, error.segment)
+            else:
+                done, position = await self._broker.reads.run(partial(answer.add, ranges))
+                del left[:done]
+                if position is not None:
+                    left[0] = left[0]._replace(start=position)
 
 
 class _Answer:
@@ -104,15 +130,22 @@ class _Answer:
     def full(self) -> bool:
         return self.room <= 0 and bool(self._messages)
 
-    def add(self, ranges: list[tuple[Shown, LogReader]]) -> None:
-        """Read these messages and tell of them, as far as there is room; of one in any case. In a thread."""
+    def add(self, ranges: list[tuple[Shown, LogReader]]) -> tuple[int, int | None]:
+        """Read these messages and tell of them, as far as there is room; of one in any case. In a thread.
+
+        Returns how many ranges are done, and where the next one goes on: it may end in the archive.
+        """
         try:
-            for shown, reader in ranges:
+            for number, (shown, reader) in enumerate(ranges):
+                end = reader.end
                 for stored in read_messages(reader):
                     self.room -= len(stored.body)
                     if self.room < 0 and self._messages:
-                        return
+                        return number, None
                     self._messages.append(pack_json(_message(stored, shown)))
+                if reader.start < reader.end < end:
+                    return number, reader.end
+            return len(ranges), None
         finally:
             for _, reader in ranges:
                 reader.close()
@@ -122,14 +155,18 @@ class _Answer:
         return text.encode("utf-8", "backslashreplace")
 
 
-def _open(log: TopicLog, shown: list[Shown]) -> list[tuple[Shown, LogReader]]:
-    """Take hold of the files of these messages. Raises OSError."""
+def _open(log: TopicLog, ranges: list[_Range]) -> list[tuple[Shown, LogReader]]:
+    """Take hold of the files of these messages, up to a segment that must be fetched.
+
+    Raises OSError, and NotIndexed where that is the first one.
+    """
     opened: list[tuple[Shown, LogReader]] = []
     try:
-        for each in shown:
-            for start, end in log.lost.gaps(each.position, each.position + each.count):
-                opened.append((each, LogReader(log, start, end, MOST_BYTES)))
-    except (OSError, NotIndexed):
+        for each in ranges:
+            opened.append((each.shown, LogReader(log, each.start, each.end, MOST_BYTES)))
+    except (OSError, NotIndexed) as error:
+        if opened and isinstance(error, NotIndexed):
+            return opened
         for _, reader in opened:
             reader.close()
         raise

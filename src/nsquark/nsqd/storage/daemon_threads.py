@@ -7,9 +7,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 _T = TypeVar("_T")
 _Work = tuple[Future[Any], Callable[[], Any]]
+_begun: WeakSet[threading.Thread] = WeakSet()
+
+
+def are_left() -> bool:
+    """Whether any of these threads has not ended: libraries may have the process wait for what it does."""
+    return any(each.is_alive() for each in _begun)
 
 
 class DaemonThreads(Executor):
@@ -35,7 +42,9 @@ class DaemonThreads(Executor):
             if self._threads < min(self._busy, self._most):
                 self._threads += 1
                 name = f"{self._name}_{self._threads}"
-                threading.Thread(target=self._run, name=name, daemon=True).start()
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                _begun.add(thread)
+                thread.start()
         return future
 
     def _run(self) -> None:

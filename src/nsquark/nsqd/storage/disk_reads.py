@@ -10,11 +10,12 @@ them: neither the threads that read files, nor the end of the process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from nsquark.errors import ArchiveAway, LogDamaged
+from nsquark.errors import ArchiveAway, ConnectionLost, LogDamaged
 from nsquark.log import Segment
 
 from .daemon_threads import DaemonThreads
@@ -22,8 +23,9 @@ from .daemon_threads import DaemonThreads
 THREADS = 4
 FETCHING_THREADS = 4
 FETCH_TIMEOUT = 8.0  # seconds that a request waits for a segment from the archive; the fetch goes on
-MOST_WAITING = 64  # requests that wait at a time
+MOST_WAITING = 256  # requests that wait at a time
 _T = TypeVar("_T")
+Wait = Callable[[float, "asyncio.Future[Any]"], Awaitable[bool]]
 
 
 class DiskReads:
@@ -55,12 +57,18 @@ class DiskReads:
         begun = segment in self._indexing
         self._indexing.setdefault(segment, {})[who] = then
         if not begun:
-            pool = self._pool if segment.store is None else self._fetching
-            future = self._loop.run_in_executor(pool, segment.verify)
+            if segment.store is None:
+                future = self._loop.run_in_executor(self._pool, _verify_here, segment)
+            else:
+                future = self._loop.run_in_executor(self._fetching, self._fetch, segment)
             future.add_done_callback(lambda future: self._indexed(segment, future))
 
-    async def fetch(self, segment: Segment) -> None:
-        """Return when a segment can be read. Raises ArchiveAway, LogDamaged or OSError."""
+    async def fetch(self, segment: Segment, wait: Wait | None = None) -> None:
+        """Return when a segment can be read.
+
+        `wait` waits for a future, at most so many seconds, and says whether the client has gone meanwhile.
+        Raises ArchiveAway, LogDamaged or OSError, among them ConnectionLost.
+        """
         if self._waiting >= MOST_WAITING:
             raise ArchiveAway("too many requests wait for the archive")
         indexed: asyncio.Future[Exception | None] = self._loop.create_future()
@@ -72,13 +80,21 @@ class DiskReads:
         self._waiting += 1
         try:
             self.index(segment, indexed, then)
-            error = await asyncio.wait_for(indexed, FETCH_TIMEOUT)
-        except TimeoutError:
-            raise ArchiveAway(f"nothing has come for {FETCH_TIMEOUT:g} s") from None
+            if await (wait or _wait)(FETCH_TIMEOUT, indexed):
+                raise ConnectionLost("the client has gone")
         finally:
             self._waiting -= 1
+            self._indexing.get(segment, {}).pop(indexed, None)  # the fetch may go on for ever
+        if not indexed.done() or indexed.cancelled():
+            raise ArchiveAway(f"nothing has come for {FETCH_TIMEOUT:g} s")
+        error = indexed.result()
         if error is not None:
             raise error
+
+    def _fetch(self, segment: Segment) -> None:
+        """In a thread: have a segment here, unless all have gone that had asked for it."""
+        if self._indexing.get(segment):
+            segment.verify()
 
     def _indexed(self, segment: Segment, future: asyncio.Future[None]) -> None:
         error = OSError("cancelled") if future.cancelled() else future.exception()
@@ -91,3 +107,16 @@ class DiskReads:
         """Wait for what is under way on the disk, and for nothing else."""
         self._fetching.shutdown(wait=False)
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+async def _wait(seconds: float, news: asyncio.Future[Any]) -> bool:
+    """Wait for `news` where there is no client that could go."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(news, seconds)
+    return False
+
+
+def _verify_here(segment: Segment) -> None:
+    """Look into a file, unless only the archive has it by now: then the next read has it fetched."""
+    if segment.store is None:
+        segment.verify()

@@ -20,6 +20,7 @@ from nsquark.nsqd.importing.starting import take_over
 from nsquark.nsqd.options_check import validate
 from nsquark.nsqd.protocol.certificates import Certificates
 from nsquark.nsqd.server import Server as Nsqd
+from nsquark.nsqd.storage import daemon_threads
 from nsquark.nsqd.storage.data_path import lock_data_path
 from nsquark.nsqlookupd import options as nsqlookupd_options
 from nsquark.nsqlookupd.server import Server as Nsqlookupd
@@ -121,6 +122,8 @@ def command(
     logs.flush()
     if not stored:
         raise Failure("nsqd could not store everything: see its log above")
+    if daemon_threads.are_left():
+        process.leave(0)
 
 
 async def _serve(
