@@ -6,11 +6,14 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.daemon import Client, Nsqd, until
+import pytest
+
+from tests.daemon import PATIENCE, Client, Nsqd, until
 from tests.nsqd.archive.archived import SEGMENT, ArchivingNsqd, bodies, consumed
 
 COUNT = 200  # messages: three segments, and a part of another
@@ -116,13 +119,70 @@ async def test_a_topic_that_cannot_be_archived_does_not_keep_the_others(tmp_path
         folder.mkdir(parents=True)
         (folder / "a").write_bytes(b"")
         for topic in ("a", "b"):
-            await nsqd.publish(COUNT, topic=topic)
+            await nsqd.publish(6 * COUNT, topic=topic)
             await nsqd.post(f"/channel/empty?topic={topic}&channel=c")
-        await nsqd.emptied("b")
+        await nsqd.emptied("b")  # which would take minutes if the pauses behind failures held up all
         nsqd.wait_for_line("WARNING: ARCHIVE: ")
         assert not nsqd.records("a")
         (folder / "a").unlink()
         await nsqd.emptied("a")
+
+
+async def test_nothing_is_archived_to_a_folder_on_which_the_archive_is_not_mounted(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        nsqd.store.rename(tmp_path / "unmounted")
+        nsqd.store.mkdir()
+        await nsqd.publish(COUNT, first=COUNT)
+        await nsqd.post("/channel/empty?topic=t&channel=c")
+        nsqd.wait_for_line("WARNING: ARCHIVE: .*is no folder: it was one")
+        nsqd.kill()
+        nsqd.restart()
+        nsqd.wait_for_line("WARNING: ARCHIVE: .*is no folder: it was one")
+        assert list(nsqd.store.iterdir()) == []
+        assert await nsqd.read_all((await nsqd.range())["local_first"], 2 * COUNT)
+
+
+async def test_a_folder_of_fetched_segments_may_be_emptied_by_hand(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start() as nsqd:
+        await archived(nsqd)
+        folder = nsqd.data_path / "archive.fetched"
+        assert await nsqd.read_all(0, COUNT) == bodies(COUNT)
+        for each in folder.iterdir():
+            each.unlink()
+        assert await nsqd.read_all(0, COUNT) == bodies(COUNT)
+        shutil.rmtree(folder)
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=10)
+            assert await consumed(client, COUNT) == bodies(COUNT)
+        for each in folder.iterdir():
+            each.write_bytes(b"\0" * each.stat().st_size)
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=10)
+            assert await consumed(client, COUNT) == bodies(COUNT)
+        assert await ok(nsqd)
+
+
+async def test_a_peek_shows_messages_of_more_segments_than_are_kept_here(tmp_path: Path) -> None:
+    with ArchivingNsqd(tmp_path).start("--archive-fetched-bytes=1") as nsqd:
+        count = 10 * 64
+        await archived(nsqd, count)
+        await nsqd.post("/channel/seek?topic=t&channel=c&to=earliest")
+        async with await nsqd.connect() as client:
+            await client.sub("t", "c", rdy=100)
+            for number in range(count):
+                message = await client.message()
+                if number % 64 == 0:
+                    client.req(message, 600_000)
+                else:
+                    client.fin(message)
+            await client.caught_up()
+            _, answer = await nsqd.http("GET", "/channel/peek?topic=t&channel=c&state=deferred&limit=100")
+            assert [each["position"] for each in json.loads(answer)["messages"]] == [*range(0, count, 64)]
+        _, answer = await nsqd.http("GET", "/topic/peek?topic=t&from=10&limit=200")
+        assert [each["position"] for each in json.loads(answer)["messages"]] == [*range(10, 210)]
 
 
 async def test_an_archive_that_does_not_answer_keeps_neither_readers_of_the_disk_nor_the_end(
@@ -141,6 +201,31 @@ async def test_an_archive_that_does_not_answer_keeps_neither_readers_of_the_disk
             assert (status, json.loads(answer)["message"]) == (503, "ARCHIVE_UNAVAILABLE")
         assert await ok(nsqd)
         assert nsqd.stop(within=10.0) == 0
+
+
+async def test_an_object_store_that_hangs_does_not_keep_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and answers nothing. pyarrow's end of S3 would wait for its requests."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    asked = asyncio.Event()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"s3://bucket/nsq?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1"
+    with ArchivingNsqd(tmp_path).start(f"--archive-url={url}") as nsqd:
+        await nsqd.post("/topic/create?topic=t")
+        await nsqd.publish(COUNT)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        assert await asyncio.to_thread(nsqd.stop, within=6.0) == 0
+        assert nsqd.lines[-1].endswith("NSQ: bye")
+    server.close()
 
 
 async def test_a_damaged_object_is_not_delivered_and_nothing_is_given_up(tmp_path: Path) -> None:

@@ -87,8 +87,10 @@ def test_a_full_disk_is_away(tmp_path: Path, fd: int, monkeypatch: pytest.Monkey
         ("/srv/archive", "must begin with one of file://, s3://"),
         ("http://host/x", "must begin with"),
         ("file:///", "names no folder"),
+        ("file://mnt/nsq", "begins with file:///"),
         ("s3://id:verysecret@bucket/x", "must not hold credentials"),
         ("s3://bucket/x?secret_key=verysecret", "must not hold credentials"),
+        ("s3://bucket/x?endpoint_override=me:verysecret@host:9000", "must not hold credentials"),
         ("abfs://:verysecret@account/x", "must not hold credentials"),
         ("s3://[verysecret", "is no URL"),
     ],
@@ -123,6 +125,9 @@ def test_nothing_is_taken_for_deleted_while_the_archive_is_not_mounted(tmp_path:
     (tmp_path / "store").mkdir()
     with pytest.raises(ArchiveAway, match="n is no folder"):
         store.delete("n/t/1.log")
+    with pytest.raises(ArchiveAway, match="n is no folder: it was one"):
+        store.put("n/t/2.log", fd, 0, 4, 0, first=False)
+    assert list((tmp_path / "store").iterdir()) == []
 
 
 def test_an_object_is_never_shorter_than_it_is_to_be(

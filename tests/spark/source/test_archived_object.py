@@ -115,7 +115,8 @@ def test_an_answer_that_names_no_object_is_refused(wrong: dict[str, object]) -> 
 
 def test_the_option_takes_no_credentials() -> None:
     given = {"nsqd.http.addresses": "127.0.0.1:4151", "subscribe": "t"}
-    for url in ("s3://id:secret@bucket/x", "s3://bucket?secret_key=x", "bucket"):
+    wrong = ("s3://id:secret@bucket/x", "s3://bucket?secret_key=x", "s3://b?endpoint_override=id:secret@host")
+    for url in (*wrong, "bucket"):
         with pytest.raises(OptionError, match=r"archive\.url") as refused:
             parse_batch_options(given | {"archive.url": url})
         assert "secret@" not in str(refused.value)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nsquark import changes
 from nsquark.durable import sync_path
-from nsquark.errors import LogCorrupt, LogDamaged
+from nsquark.errors import LogDamaged
 from nsquark.kernel.pure import HEADER
 from nsquark.log import Archived, Segment, archived_name, few_marks, pack_archived
 from nsquark.log.archived import TEMPORARY
@@ -45,8 +45,24 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 INTERVAL = 1.0  # seconds from one look at all topics to the next
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0  # seconds after a failure; they double with each
-MOST_FAILURES = 3  # topics
+MOST_FAILURES = 3  # topics, in one look
 STEP = 100  # topics that are looked at before others have their turn
+
+
+class _Failing:
+    """A topic whose segment could not be copied the last time: it is left alone for a while."""
+
+    __slots__ = ("reason", "retry", "until")
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.retry = FIRST_RETRY
+        self.until = 0.0  # monotonic
+
+    def again(self, reason: str) -> None:
+        self.reason = reason
+        self.until = time.monotonic() + self.retry
+        self.retry = min(2 * self.retry, LAST_RETRY)
 
 
 class Archive:
@@ -56,15 +72,21 @@ class Archive:
         self.fetched = FetchedSegments(path, broker.options.archive_fetched_bytes, self.store.get)
         self.uploaded = 0  # segments, since the start
         self.uploaded_bytes = 0
-        self.failure = ""  # why the last attempt failed, until one succeeds
         self.busy_since = 0.0  # monotonic; 0 while nothing is under way
         self.deletions = Deletions(broker, self.store, self.fetched, self._in_thread)
         self._broker = broker
-        self._failing: set[str] = set()  # topics whose segments could not be copied the last time
+        self._begun = False  # the archive has something of this node
+        self._failing: dict[str, _Failing] = {}  # by topic
         self._threads = DaemonThreads(1, "archive")
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def failure(self) -> str:
+        """Why a segment could not be copied, until it can be."""
+        return next((each.reason for each in self._failing.values()), "")
+
     def start(self) -> None:
+        self._begun = any(map(_is_in_archive, self._broker.topics.values()))
         self._task = asyncio.create_task(self._run())
 
     def close(self) -> None:
@@ -74,53 +96,65 @@ class Archive:
         self._threads.shutdown(wait=False)
 
     async def _run(self) -> None:
-        retry = FIRST_RETRY
+        away = FIRST_RETRY
         while True:
-            try:
-                again = await self._look()
-            except Exception as error:  # whatever it is, the next time may be better
-                self._failed(error)
-                await asyncio.sleep(retry)
-                retry = min(2 * retry, LAST_RETRY)
-            else:
-                retry = FIRST_RETRY
-                if self.failure:
-                    logger.info("ARCHIVE: works again")
-                    self.failure = ""
-                if not again:
-                    await asyncio.sleep(INTERVAL)
+            done, failed = await self._look()
+            if failed and not done:  # likely by no fault of a topic
+                await asyncio.sleep(away)
+                away = min(2 * away, LAST_RETRY)
+                continue
+            away = FIRST_RETRY
+            if not done:
+                await asyncio.sleep(INTERVAL)
 
-    async def _look(self) -> bool:
-        """Archive a segment of each topic, and delete what has expired; returns whether there was any.
+    async def _look(self) -> tuple[bool, bool]:
+        """Archive a segment of each topic, and delete what has expired: whether any was done, or failed.
 
-        Raises what went wrong, once the other topics had their turn: those that failed come last the next
-        time. After `MOST_FAILURES` the archive is taken for away.
+        A topic that fails holds up no other: it comes last the next time, and is left alone for longer and
+        longer. After `MOST_FAILURES` the archive is taken for away.
         """
-        found, failures = False, dict[str, Exception]()
         self.deletions.begin(self._broker.topics, MOST_FAILURES)
-        topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name in self._failing)
-        for number, topic in enumerate(topics):
+        done, failures = False, 0
+        for number, topic in enumerate(self._in_turn()):
             if number % STEP == STEP - 1:
                 await asyncio.sleep(0)
-            if len(failures) == MOST_FAILURES:
+            if failures == MOST_FAILURES:
                 break
             if topic.exiting or topic.log.files is None:
                 continue
             try:
-                found |= await self.deletions.delete(topic, topic.log.files.expired)
-                segment = topic.log.files.next_to_archive(topic.synced)
-                if segment is not None and not topic.exiting:
-                    found |= await self._archive(topic, segment)
+                done |= await self.deletions.delete(topic, topic.log.files.expired)
+                done |= await self._archive_next(topic)
             except LogDamaged as error:
                 topic.health.leave_out(error)
-                found = True
-            except (OSError, LogCorrupt) as error:
+                done = True
+            except Exception as error:  # whatever it is, the next time may be better
                 if not topic.exiting:  # else its folder is gone, and nothing is wrong with the archive
-                    failures[topic.name] = error
-        self._failing = set(failures)
-        if failures:
-            raise next(iter(failures.values()))
-        return found
+                    failures += 1
+                    self._failed(topic.name, error)
+        return done, bool(failures)
+
+    def _in_turn(self) -> list[Topic]:
+        """All topics, the failing ones last."""
+        topics = self._broker.topics
+        for name in [each for each in self._failing if each not in topics]:
+            del self._failing[name]
+        if not self._failing:
+            return list(topics.values())
+        return sorted(topics.values(), key=lambda topic: topic.name in self._failing)
+
+    async def _archive_next(self, topic: Topic) -> bool:
+        """Archive the next segment of a topic, if there is one and it is time for that; whether it was."""
+        failing = self._failing.get(topic.name)
+        if topic.exiting or topic.log.files is None:
+            return False
+        if failing is not None and time.monotonic() < failing.until:
+            return False
+        segment = topic.log.files.next_to_archive(topic.synced)
+        done = segment is not None and await self._archive(topic, segment)
+        if self._failing.pop(topic.name, None) is not None and not self._failing:
+            logger.info("ARCHIVE: works again")
+        return done
 
     async def _archive(self, topic: Topic, segment: Segment) -> bool:
         """Copy a segment and write the record; False if that came to nothing because the topic is gone.
@@ -131,7 +165,9 @@ class Archive:
         assert folder is not None
         prefix = f"{self._broker.node.uuid}/{to_file_name(topic.name)}/{epoch:016x}"
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        archived = await self._in_thread(partial(copy_segment, self.store, segment, fd, prefix))
+        archived = await self._in_thread(
+            partial(copy_segment, self.store, segment, fd, prefix, not self._begun)
+        )
         return await self._record(topic, segment, folder, archived)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
@@ -161,6 +197,7 @@ class Archive:
         if not self._is_there(topic, segment, archived):
             return False
         segment.archived = archived
+        self._begun = True
         self.uploaded += 1
         self.uploaded_bytes += archived.size
         logger.debug("ARCHIVE: topic %s: %s is in the archive as %s", topic.name, archived.file, archived.key)
@@ -190,16 +227,26 @@ class Archive:
             "fetched_bytes": self.fetched.size,
         }
 
-    def _failed(self, error: BaseException) -> None:
-        if str(error) != self.failure:
-            logger.warning("ARCHIVE: %s; tried again and again, and nothing is deleted meanwhile", error)
-        self.failure = str(error) or repr(error)
+    def _failed(self, name: str, error: Exception) -> None:
+        reason = str(error) or repr(error)
+        if all(each.reason != reason for each in self._failing.values()):
+            logger.warning("ARCHIVE: %s; tried again and again, and nothing is deleted meanwhile", reason)
+        self._failing.setdefault(name, _Failing()).again(reason)
 
 
-def copy_segment(store: ObjectStore, segment: Segment, fd: int, prefix: str) -> Archived:
+def _is_in_archive(topic: Topic) -> bool:
+    """Whether the archive has something of this topic."""
+    files = topic.log.files
+    if files is None:
+        return False
+    return bool(files.archived or files.expired) or any(each.archived for each in files.segments)
+
+
+def copy_segment(store: ObjectStore, segment: Segment, fd: int, prefix: str, first: bool = True) -> Archived:
     """In the thread: copy a segment, of which `fd` is a descriptor; closes that.
 
-    Every batch is checked, also one that was checked before. Raises ArchiveAway, LogDamaged and OSError.
+    `first` says that the archive has nothing of this node yet. Every batch is checked, also one that was
+    checked before. Raises ArchiveAway, LogDamaged and OSError.
     """
     try:
         found = segment.examine(fd)
@@ -223,7 +270,7 @@ def copy_segment(store: ObjectStore, segment: Segment, fd: int, prefix: str) -> 
             segment.modified,
             few_marks(found.pieces[0].marks),
         )
-        store.put(archived.key, fd, archived.start, archived.stop, crc)
+        store.put(archived.key, fd, archived.start, archived.stop, crc, first)
         return archived
     finally:
         os.close(fd)

@@ -24,7 +24,7 @@ PIECE = 1 << 20
 TEMPORARY = ".tmp"  # behind the names of files that are being written
 SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 _WITH_FOLDERS = ("local", "hdfs")  # file systems in which the folder of a file must be made
-_SECRET = re.compile("secret|key|token|password|credential|sig", re.IGNORECASE)
+_SECRET = re.compile("secret|key|token|pass|pwd|credential|sig", re.IGNORECASE)
 
 
 class ObjectStore:
@@ -52,13 +52,17 @@ class ObjectStore:
                 self._opened = files, path.rstrip("/")
             return self._opened
 
-    def put(self, key: str, fd: int, start: int, stop: int, crc: int) -> None:
+    def put(self, key: str, fd: int, start: int, stop: int, crc: int, first: bool = True) -> None:
         """Have an object with the bytes [start, stop) of a file; returns when the store gives them back.
 
-        An object that is there with these bytes stays as it is. Raises ArchiveAway.
+        An object that is there with these bytes stays as it is. If it is not the `first` of its node, a file
+        system must have the node's folder: where that is missing, the archive is not mounted. Raises
+        ArchiveAway.
         """
         try:
             files, root = self._open()
+            if not first:
+                _require_folder(files, root, key)
             path = f"{root}/{key}"
             if self._reads_as(files, path, stop - start, crc):
                 if files.type_name == "local":  # an earlier process may have been killed before it did this
@@ -106,26 +110,32 @@ class ObjectStore:
                 files.delete_file(path)
                 if _is_file(files, path):
                     raise ArchiveAway(f"{key} is still there after it was deleted")
-            elif files.type_name in _WITH_FOLDERS:
-                first = f"{root}/{key.partition('/')[0]}"
-                if not _is_folder(files, first):  # such as a disk that is not mounted
-                    raise ArchiveAway(f"{first} is no folder")
+            else:
+                _require_folder(files, root, key)
         except self._failures as error:
             raise _away(error) from None
 
     def get(self, key: str, size: int, crc: int, fd: int) -> None:
-        """Write the bytes of an object to a file, from where that stands. Raises ArchiveAway."""
+        """Write the bytes of an object to a file, from where that stands.
+
+        Raises ArchiveAway, and OSError if the file cannot be written.
+        """
+        found = 0
+        for piece in self._pieces(key, size):
+            found = zlib.crc32(piece, found)
+            write_all(fd, piece)
+        if found != crc:
+            raise ArchiveAway(f"{key} is damaged: its CRC is {found:08x}, not {crc:08x}")
+
+    def _pieces(self, key: str, size: int) -> Iterator[bytes]:
+        """The bytes of an object, which must be so many. Raises ArchiveAway."""
         try:
             files, root = self._open()
-            found = 0
             with files.open_input_file(f"{root}/{key}") as stream:
                 if stream.size() != size:
                     raise ArchiveAway(f"{key} has {stream.size()} bytes, not {size}")
                 while piece := stream.read(PIECE):
-                    found = zlib.crc32(piece, found)
-                    write_all(fd, piece)
-            if found != crc:
-                raise ArchiveAway(f"{key} is damaged: its CRC is {found:08x}, not {crc:08x}")
+                    yield piece
         except self._failures as error:
             raise _away(error) from None
 
@@ -156,10 +166,14 @@ def _is_file(files: Any, path: str) -> bool:
     return bool(files.get_file_info(path).type == FileType.File)
 
 
-def _is_folder(files: Any, path: str) -> bool:
+def _require_folder(files: Any, root: str, key: str) -> None:
+    """Raises ArchiveAway if a file system has no folder of the node of this object."""
     from pyarrow.fs import FileType
 
-    return bool(files.get_file_info(path).type == FileType.Directory)
+    if files.type_name in _WITH_FOLDERS:
+        folder = f"{root}/{key.partition('/')[0]}"
+        if files.get_file_info(folder).type != FileType.Directory:
+            raise ArchiveAway(f"{folder} is no folder: it was one, so the archive seems not to be mounted")
 
 
 def check_url(url: str) -> None:
@@ -172,8 +186,12 @@ def check_url(url: str) -> None:
         raise ValueError(
             f"--archive-url must begin with one of {', '.join(each + '://' for each in SCHEMES)}"
         )
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if ":" in parts.netloc.rpartition("@")[0] or any(map(_SECRET.search, names)):
+    if parts.scheme == "file" and parts.netloc:
+        raise ValueError("--archive-url of a folder begins with file:///, and with the folder's full path")
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if ":" in parts.netloc.rpartition("@")[0] or any(
+        _SECRET.search(name) or "@" in value for name, value in query
+    ):
         raise ValueError("--archive-url must not hold credentials: nsqd shows it, and tells it to readers")
     if not (parts.path.strip("/") or parts.netloc):
         raise ValueError("--archive-url names no folder or bucket")

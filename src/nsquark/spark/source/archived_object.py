@@ -19,7 +19,7 @@ from pyarrow import fs
 CONTENT_TYPE = "application/vnd.nsquark.log-archive+json"
 NEVER = "none"  # as the option: nsqd sends the bytes
 _FAILURES = (OSError, pa.ArrowException)
-_SECRET = re.compile("secret|key|token|password|credential|sig", re.IGNORECASE)
+_SECRET = re.compile("secret|key|token|pass|pwd|credential|sig", re.IGNORECASE)
 
 
 class ArchiveReadFailed(Exception):
@@ -39,8 +39,10 @@ class ObjectPart(NamedTuple):
 def has_secret(url: str) -> bool:
     """Whether a URL seems to hold credentials, which others would see."""
     parts = urlsplit(url)
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    return ":" in parts.netloc.rpartition("@")[0] or any(map(_SECRET.search, names))
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    return ":" in parts.netloc.rpartition("@")[0] or any(
+        _SECRET.search(name) or "@" in value for name, value in query
+    )
 
 
 def asking_for_objects(option: str) -> dict[str, Any]:
