@@ -67,6 +67,15 @@ def write_to(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "store/a/b/c.00000000.tmp").symlink_to(device)
 
 
+def test_the_same_failure_has_the_same_reason(tmp_path: Path, fd: int) -> None:
+    reasons = set()
+    for _ in range(2):
+        with pytest.raises(ArchiveAway) as found:
+            put(ObjectStore(f"file://{tmp_path}/store"), fd, "a/" + "b" * 250)  # no room for a temporary name
+        reasons.add(str(found.value))
+    assert len(reasons) == 1, reasons
+
+
 def test_a_disk_that_swallows_bytes_is_found_out(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from nsquark.errors import ArchiveAway
 PIECE = 1 << 20
 TEMPORARY = ".tmp"  # behind the names of files that are being written
 SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{8}" + re.escape(TEMPORARY))
 _WITH_FOLDERS = ("local", "hdfs")  # file systems in which the folder of a file must be made
 _SECRET = re.compile("secret|key|token|pass|pwd|credential|sig", re.IGNORECASE)
 
@@ -219,4 +220,7 @@ def _sync_local(root: str, path: str) -> None:
 
 
 def _away(error: BaseException) -> ArchiveAway:
-    return error if isinstance(error, ArchiveAway) else ArchiveAway(" ".join(str(error).split())[:500])
+    """The same reason for the same failure, whatever the name of a temporary file: it is logged once."""
+    if isinstance(error, ArchiveAway):
+        return error
+    return ArchiveAway(_TEMPORARY_NAME.sub(TEMPORARY, " ".join(str(error).split()))[:500])
