@@ -39,7 +39,10 @@ def test_how_much_is_kept_of_a_topic_and_for_a_channel(fresh: list[str]) -> None
     shown = output("topic", "retention", "kept", "--time", "30d", "--bytes", "20k", *fresh)
     assert "up to 20.5 KB  for 720h0m0s" in shown
     shown = output("topic", "retention", "kept", "--bytes", "unlimited", "--time", "default", *fresh)
-    assert "without limit  not at all (flag)" in shown
+    assert "without limit  without limit (flag)" in shown  # 0 is no limit beside another one
+    shown = output("topic", "retention", "kept", "--bytes", "default", "--time", "1h", *fresh)
+    assert "without limit (flag)  for 1h0m0s" in shown
+    output("topic", "retention", "kept", "--bytes", "unlimited", "--time", "default", *fresh)
     (told,) = json.loads(output("topic", "retention", "kept", "--json", *fresh))
     assert (told["own_bytes"], told["own_time"], told["next"]) == (-1, None, 2)
     assert "nope" in failure("topic", "retention", "nope", *fresh)

@@ -107,7 +107,8 @@ def retention(
     """Show or change how much of a TOPIC is kept once all its channels have finished it.
 
     What is kept can be read again: by Spark, by a channel that is moved back, by `nsquark replay`. With both
-    limits a message goes when either is exceeded. `default` is what the nsqd's flags say. 0 keeps nothing.
+    limits a message goes when either is exceeded. `default` is what the nsqd's flags say. 0 is no limit beside
+    another one; 0 for both keeps nothing.
     """
     cluster = Cluster(settings)
     given = {
@@ -139,11 +140,12 @@ def retention(
 
 
 def _retention_cells(answer: dict[str, Any]) -> list[str]:
+    size, time = answer["retention_bytes"], answer["retention_time"]
+    if size or time:  # 0 beside another limit is none: only 0 of both keeps nothing
+        size, time = size or -1, time or -1
     return [
-        quantities.kept_size(answer["retention_bytes"])
-        + ("" if answer["own_bytes"] is not None else " (flag)"),
-        quantities.kept_time(answer["retention_time"])
-        + ("" if answer["own_time"] is not None else " (flag)"),
+        quantities.kept_size(size) + ("" if answer["own_bytes"] is not None else " (flag)"),
+        quantities.kept_time(time) + ("" if answer["own_time"] is not None else " (flag)"),
         quantities.size(answer["bytes"]),
         str(answer["first"]),
         str(answer["next"]),
