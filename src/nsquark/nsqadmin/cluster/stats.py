@@ -175,6 +175,7 @@ class TopicStats:
     log_bytes: int | None = None
     retention_bytes: int | None = None  # below 0 is without limit
     retention_time: int | None = None  # ns
+    archived_bytes: int | None = None  # what only its archive has; None without one
 
     def to_json(self) -> dict[str, Any]:
         """The records of channels on nodes are both in `nodes` and in `channels`, and made once."""
@@ -309,6 +310,7 @@ def _parse_topic(document: Document, node: str, hostname: str, now: int) -> Topi
         integer(document, "log_bytes") if "log_bytes" in document else None,
         integer(document, "retention_bytes") if "retention_bytes" in document else None,
         integer(document, "retention_time") if "retention_time" in document else None,
+        integer(document, "log_archived_bytes") if "log_archived_bytes" in document else None,
     )
 
 

@@ -74,7 +74,14 @@ def _version(ctx: click.Context, _param: click.Parameter, value: Any) -> None:
 @click.command(
     cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version and exit.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Show the version and exit.",
+)
 def program() -> None:
     """nsquark: NSQ from a terminal.
 

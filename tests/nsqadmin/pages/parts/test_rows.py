@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nsquark.nsqadmin.cluster.stats import ChannelStats, TopicStats, merge_topics, parse_topics
+from nsquark.nsqadmin.pages.parts.format import size
 from nsquark.nsqadmin.pages.parts.links import Links
 from nsquark.nsqadmin.pages.parts.rows import Rows
 
@@ -72,6 +73,16 @@ def test_the_menu_of_a_node_offers_what_can_be_done_there(
     nodes = topic(**more).nodes
     assert nodes is not None
     assert [label for label, _, _ in Rows(Links("/")).node_menu(nodes[0], lookupds)] == entries
+
+
+def test_a_node_with_an_archive_tells_what_is_only_there() -> None:
+    kept = {"retention_bytes": 0, "retention_time": 0, "log_bytes": 2048}
+    for more, shown in (({}, False), ({"log_archived_bytes": 3 << 20}, True)):
+        made = rows_of(topic(**kept, **more))
+        for name in ("nodes of topic", "total of topic"):
+            assert ('data-label="Archive"' in made[name]) is shown
+        assert (size(3 << 20) in made["nodes of topic"]) is shown
+        assert (size(6 << 20) in made["total of topic"]) is shown
 
 
 def test_a_menu_follows_what_it_is_about() -> None:

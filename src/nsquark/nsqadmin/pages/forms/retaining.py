@@ -128,4 +128,6 @@ async def _nodes(site: Site, topic: str, node: str) -> Found[list[Node]]:
 def _told(answer: Document) -> str:
     held = kept(integer(answer, "retention_bytes"), integer(answer, "retention_time"))
     flags = " (by its flags)" if answer.get("own_bytes") is None and answer.get("own_time") is None else ""
-    return f"{held}{flags}; the log has {size(integer(answer, 'bytes'))}"
+    archived = integer(answer, "archived_bytes") if "archived_bytes" in answer else 0
+    archive = f", and the archive {size(archived)} before that" if archived else ""
+    return f"{held}{flags}; the log has {size(integer(answer, 'bytes'))}{archive}"

@@ -197,21 +197,30 @@ def keeps_log(topic: TopicStats) -> bool:
     return any(node.retention_bytes is not None for node in topic.nodes or ())
 
 
+def has_archive(topic: TopicStats) -> bool:
+    """Whether a node of a merged topic brings what it lets go of to an archive."""
+    return any(node.archived_bytes is not None for node in topic.nodes or ())
+
+
 def _kept_cells(node: TopicStats, merged: TopicStats) -> str:
     """How large the log is, and what is kept of it; nothing where no node tells."""
     if not keeps_log(merged):
         return ""
+    archived = "" if node.archived_bytes is None else size(node.archived_bytes)
+    archive = [("Archive", archived or None)] if has_archive(merged) else []
     if node.retention_bytes is None or node.log_bytes is None:
-        return cells.numbers(("Log", None), ("Retention", None))
+        return cells.numbers(("Log", None), ("Retention", None), *archive)
     held = kept(node.retention_bytes, node.retention_time or 0)
-    return cells.numbers(("Log", size(node.log_bytes)), ("Retention", held, held == "nothing"))
+    return cells.numbers(("Log", size(node.log_bytes)), ("Retention", held, held == "nothing"), *archive)
 
 
 def _kept_total(topic: TopicStats) -> str:
     if not keeps_log(topic):
         return ""
     log = sum(node.log_bytes or 0 for node in topic.nodes or ())
-    return cells.numbers(("Log", size(log))) + _BLANK
+    archived = sum(node.archived_bytes or 0 for node in topic.nodes or ())
+    archive = cells.numbers(("Archive", size(archived))) if has_archive(topic) else ""
+    return cells.numbers(("Log", size(log))) + _BLANK + archive
 
 
 def _counts_of_topic(topic: TopicStats) -> Iterable[tuple[object, ...]]:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from ...cluster import ChannelStats
 from ..parts.format import duration
-from ..parts.rows import keeps_log
+from ..parts.rows import has_archive, keeps_log
 from ..parts.tables import page_of
 from ..site import Site
 
@@ -27,6 +27,7 @@ async def topic(site: Site, request: Request) -> Response:
             each.channel_name: site.history.rate(("channel", name, each.channel_name)) for each in channels
         },
         "keeps_log": keeps_log(found.value),
+        "has_archive": has_archive(found.value),
         "channel_depth": sum(each.depth for each in channels),
         "client_count": sum(each.client_count for each in channels),
         "graphs": site.graphs(request, lambda it, time: it.of_topic(name, found.value.latency, time)),

@@ -107,8 +107,8 @@ def retention(
     """Show or change how much of a TOPIC is kept once all its channels have finished it.
 
     What is kept can be read again: by Spark, by a channel that is moved back, by `nsquark replay`. With both
-    limits a message goes when either is exceeded. `default` is what the nsqd's flags say. 0 is no limit beside
-    another one; 0 for both keeps nothing.
+    limits a message goes when either is exceeded. `default` is what the nsqd's flags say. 0 is no limit
+    beside another one; 0 for both keeps nothing.
     """
     cluster = Cluster(settings)
     given = {
