@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import signal
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tests.nsqd.replica.etcd_process import why_not
+from tests.nsqd.replica.etcd_process import etcd, why_not
 from tests.nsqd.replica.member.test_member import Start, start
 from tests.nsqd.replica.processes import Member, until
 from tests.security.certificates import Authority
@@ -48,3 +50,27 @@ def test_members_reach_each_other_with_certificates_and_no_secret(start: Start, 
     until(lambda: ask(b, "/replica")["serving"])
     assert ask(b, "/replica")["term"] == 2
     assert [each["body"] for each in ask(b, "/topic/peek?topic=t&from=0&limit=9")["messages"]] == ["x"]
+
+
+def test_certificates_that_are_read_again_are_those_for_etcd_too(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
+    server, client, stranger = authority.sign("server"), authority.sign("client"), other.sign("client")
+    certificate, key = tmp_path / "nsqd.pem", tmp_path / "nsqd.key"
+    flags = ["--cert-file", str(server[0]), "--key-file", str(server[1])]
+    flags += ["--client-cert-auth", "--trusted-ca-file", str(authority.file)]
+
+    def use(shown: tuple[Path, Path]) -> None:
+        for source, target in zip(shown, (certificate, key), strict=True):
+            shutil.copy(source, target)
+
+    use(stranger)
+    with etcd(tmp_path / "etcd", *flags, scheme="https") as endpoint:
+        tls = (f"--tls-cert={certificate}", f"--tls-key={key}", f"--tls-root-ca-file={authority.file}")
+        a = Member(tmp_path, "a", endpoint, "--replica-bootstrap", "--https-address=", *tls)
+        try:
+            until(lambda: "cannot be founded yet" in a.log)
+            use(client)
+            a.process.send_signal(signal.SIGHUP)
+            a.serves()
+        finally:
+            a.kill()

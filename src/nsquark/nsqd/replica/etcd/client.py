@@ -83,6 +83,10 @@ class EtcdClient:
             tls=tls,
         )
 
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Use other certificates from the next connection on."""
+        self._pool.use_tls(tls)
+
     def close(self) -> None:
         self._pool.close()
 
