@@ -321,6 +321,21 @@ def test_a_member_with_less_does_not_salvage(other: MemberKey) -> None:
     assert member.take(do.Campaign) == []
 
 
+def test_a_new_directory_does_not_salvage() -> None:
+    """Whatever was in its place may be somewhere else, and another member may have more."""
+    member = Member(directory=Directory("a@2", belongs=False))
+    member.sees(4, "a@1", ("a@1",), key=False)
+    member.wait(5)
+    assert member.take(do.Campaign) == []
+    member.sees(5, "b@1", ("b@1",))
+    member.wait(0.1)
+    member.automaton.manifest_received(member.now, 5, 0, True)
+    member.automaton.fetched(member.now, 5, 0)  # from here on it is the group's
+    member.sees(5, "b@1", ("a@1",), key=False)
+    member.wait(0.1)
+    assert member.one(do.Campaign).kind is do.Acquisition.SALVAGE
+
+
 def test_force_leads_with_new_epochs_unless_somebody_leads() -> None:
     member = Member()
     member.sees(3, "b@1", ("b@1",))

@@ -140,6 +140,7 @@ class Following:
     def _begin(self, term: int, sequence: int) -> None:
         self.written = self.synced = sequence
         self.directory.term = max(self.directory.term, term)
+        self.directory.belongs = True
         if not self.directory.settled:
             self.directory.settled = True
             self._actions.append(Settle())
@@ -189,8 +190,11 @@ class Following:
         return Acquisition.CAMPAIGN if gone or dead or mine or self._invited_in else None
 
     def _salvages(self, view: GroupView, state: GroupState) -> bool:
-        """After a power loss: all of isr is back, none as it was, and no directory goes further."""
-        if view.primary is not None:
+        """After a power loss: all of isr is back, none as it was, and no directory goes further.
+
+        A new directory, or a copy, has lost no power: the one in whose place it is may have more.
+        """
+        if view.primary is not None or not self.directory.belongs:
             return False
         names = {member_of(incarnation) for incarnation in state.isr}
         if member_of(self._me) not in names:

@@ -54,6 +54,7 @@ def new_client(options: Options) -> EtcdClient:
     except (OSError, ValueError, ssl.SSLError) as error:
         raise StartError(f"etcd cannot be reached as the flags say - {error}") from None
 
+
 def _tls(options: Options) -> ssl.SSLContext | None:
     """What https needs, if an address of etcd begins so. Raises OSError and ValueError."""
     if not any(each.startswith("https://") for each in options.replica_etcd):
@@ -62,7 +63,6 @@ def _tls(options: Options) -> ssl.SSLContext | None:
     if options.tls_cert:
         tls.load_cert_chain(options.tls_cert, options.tls_key or None)
     return tls
-
 
 
 class EtcdActions:
@@ -84,6 +84,7 @@ class EtcdActions:
         self._member_key = member_key
         self._perform = perform
         self._tasks: set[asyncio.Task[None]] = set()
+
     def reload(self, options: Options) -> None:
         """Read the certificates again. If they are wrong, those that are known stay."""
         try:
@@ -93,7 +94,6 @@ class EtcdActions:
             return
         if tls is not None:
             self._client.use_tls(tls)
-
 
     async def found(self, state: GroupState) -> bool:
         """Found the group, unless etcd knows it. Whether it was founded now. Raises EtcdError."""

@@ -78,7 +78,9 @@ class Member:
             new_client(options), keys, options.replica_lease, self._member_key, self.perform
         )
         stream = StreamReports(self)
-        self.standby = Standby(options, self.automaton.me, stream, self.file.stored.doubtful)
+        self.standby = Standby(
+            options, self.automaton.me, stream, self.file.stored.doubtful, torn=self.file.stored.torn
+        )
         self.doubts = Doubts(self)
         self.leadership = leadership = Leadership(self)
         self.opening = opening = Opening(self, access)
@@ -133,11 +135,19 @@ class Member:
             try:
                 if await self.etcd.found(state):
                     logger.info("REPLICA: the group %s is founded", self.options.replica_group)
+                    self._note_founded()
                 return
             except EtcdError as error:
                 self.etcd.problem = str(error)
                 logger.warning("REPLICA: the group cannot be founded yet: %s", error)
                 await asyncio.sleep(FOUND_AGAIN)
+
+    def _note_founded(self) -> None:
+        self.automaton.directory.belongs = True
+        try:
+            self.file.belong()
+        except OSError as error:
+            self.fail(StartError(f"{self.file.path} cannot be written - {error}"))
 
     async def stop(self) -> bool:
         """Hand over if this member leads, and end; returns whether everything could be stored."""
