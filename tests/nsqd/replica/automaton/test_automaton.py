@@ -20,13 +20,17 @@ PAIR = ("a@1", "b@1")
 class Member:
     """An automaton, its clock, and what it has wanted so far."""
 
-    def __init__(self, name: str = "a", directory: Directory | None = None, **settings: object) -> None:
+    def __init__(
+        self, name: str = "a", directory: Directory | None = None, sees: str = "", **settings: object
+    ) -> None:
+        """`sees` is an incarnation that has the member's key at the start."""
         self.now = 100.0
         self.revision = 20
         self.settings = replace(Settings(), **settings)  # type: ignore[arg-type]
         self.automaton = Automaton(self.settings, directory or Directory(f"{name}@1"), self.now)
         self.wanted: list[do.Action] = []
-        self.view = GroupView()
+        members = {name: MemberKey(sees, True)} if sees else {}
+        self.view = GroupView(1, members=members, member_leases=dict.fromkeys(members, 4))
         self.answer_session()
 
     def take(self, kind: type[A]) -> list[A]:
@@ -42,10 +46,14 @@ class Member:
 
     def answer_session(self) -> None:
         """Etcd grants, keeps alive and reads whatever is wanted."""
+        self.answer_reads()
         for opening in self.take(do.OpenSession):
             self.automaton.session_opened(self.now, opening.number, 5, self.revision)
         for renewing in self.take(do.RenewSession):
             self.automaton.session_renewed(self.now, renewing.number)
+        self.answer_reads()
+
+    def answer_reads(self) -> None:
         for reading in self.take(do.ReadGroup):
             self.automaton.group_read(self.now, reading.number, self.view)
 
@@ -286,6 +294,25 @@ def test_a_handover_is_followed_by_a_campaign_at_once() -> None:
     member.follow()
     member.automaton.handover_received(member.now, 1)
     assert member.one(do.Campaign)
+
+
+# ---- two processes of one name
+
+
+def test_the_key_of_another_process_of_the_name_is_left_to_it() -> None:
+    member = Member(directory=Directory("a@2"), sees="a@1")
+    assert member.automaton.other == "a@1"
+    member.wait(5)
+    assert member.take(do.OpenSession) == []
+    assert member.automaton.lease == 0
+    led = replace(member.view, state=GroupState(1, 1, "b@1", PAIR), primary=PrimaryKey("b@1", 1), revision=2)
+    member.automaton.group_read(member.now, 0, led)
+    member.wait(1)
+    assert member.take(do.Connect) == []  # nor does it push the stream of the other one aside
+    member.view = replace(member.view, revision=15, members={})
+    member.wait(1)
+    assert member.automaton.lease
+    assert member.automaton.other == ""
 
 
 # ---- power

@@ -60,6 +60,8 @@ class Following:
             self.drop()  # so that a connection which hangs is tried anew
         if self.term or now < self._try_at or primary is None or state is None:
             return
+        if self._session.other:
+            return  # the primary would take this stream for that of the other process
         if (
             member_of(primary.incarnation) != member_of(self._me)
             and primary.term == state.term

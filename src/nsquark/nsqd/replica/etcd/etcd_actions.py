@@ -109,8 +109,13 @@ class EtcdActions:
         try:
             if isinstance(action, OpenSession):
                 lease = await self._client.grant(self._lease)
-                answer = await self._client.commit(self._keys.open_session(self._member_key(), lease))
-                automaton.session_opened(now(), action.number, lease, answer.revision)
+                opening = self._keys.open_session(self._member_key(), lease, action.seen)
+                answer = await self._client.commit(opening)
+                if answer.succeeded:
+                    automaton.session_opened(now(), action.number, lease, answer.revision)
+                else:
+                    automaton.request_failed(now(), action.number)
+                    automaton.group_read(now(), 0, self._keys.parse(answer))
             elif isinstance(action, RenewSession):
                 if await self._client.keep_alive(action.lease):
                     automaton.session_renewed(now(), action.number)
