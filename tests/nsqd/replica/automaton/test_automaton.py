@@ -205,6 +205,27 @@ def test_the_primary_s_process_dies_and_two_refusals_are_enough() -> None:
     assert campaign.seen.primary_revision  # although its key is still there
 
 
+def test_a_stream_that_never_began_is_tried_once_a_second() -> None:
+    """A wrong secret or a full disk would fill the logs of both members, and keep their disks busy."""
+    member = Member()
+    member.sees(1, "b@1", ("b@1",))
+    member.wait(0.1)
+    for _ in range(3):
+        assert member.one(do.Connect)
+        member.automaton.stream_lost(member.now)
+        member.wait(0.9)
+        assert member.take(do.Connect) == []
+        member.wait(0.2)
+    # One that took longer has done something, and goes on at once.
+    assert member.one(do.Connect)
+    member.wait(0.9)
+    member.automaton.heartbeat_received(member.now, 1)
+    member.wait(0.9)
+    member.automaton.stream_lost(member.now)
+    member.wait(0.1)
+    assert member.one(do.Connect)
+
+
 def test_the_primary_s_host_dies_and_the_key_has_to_end_first() -> None:
     member = Member()
     member.follow()

@@ -97,8 +97,10 @@ class Following:
     def lost(self, now: float) -> None:
         if self.term:
             self.term = 0
+            if self._caught_up:
+                self._try_at = now
+            # If not, a second passes since the last try: a wrong secret or a full disk is there for a while.
             self._caught_up = False
-            self._try_at = now
             self._session.read(now)
 
     def heard(self, now: float, term: int) -> None:
