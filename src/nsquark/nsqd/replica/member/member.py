@@ -34,6 +34,7 @@ from .doubts import Doubts
 from .group_routes import GroupApi
 from .leadership import Leadership
 from .member_file import MemberFile, progress_of
+from .obstacles import Obstacles
 from .opening import Opening
 from .performing import Performing
 from .stream_reports import StreamReports
@@ -72,6 +73,7 @@ class Member:
             synced=options.replica_ack == "synced",
         )
         self.automaton = Automaton(settings, self.file.directory(), self._loop.time())
+        self.obstacles = Obstacles(self.automaton, options.replica_group, options.replica_lease)
         performing = Performing(self.automaton, self.ended, self.fence)
         self.perform = performing.perform
         self.etcd = EtcdActions(
@@ -196,7 +198,9 @@ class Member:
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(TICK, self._tick)
         self.doubts.begin_anew()
-        self.automaton.tick(self._loop.time())
+        now = self._loop.time()
+        self.automaton.tick(now)
+        self.obstacles.look(now)
         self._check_node()
         self.perform()
 
