@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from ..changes.access import ReplicaAccess
 from ..copy.standby import Standby
 from ..copy.warm_copy import FsyncFailed, sync_everything
 from ..etcd.client import EtcdError
-from ..etcd.etcd_actions import EtcdActions, new_client
+from ..etcd.etcd_actions import EtcdAction, EtcdActions, new_client
 from ..etcd.group_keys import GroupKeys
 from .doubts import Doubts
 from .group_routes import GroupApi
@@ -104,7 +103,7 @@ class Member:
             actions.AcceptPublishes: leadership.accept_publishes,
             actions.Fence: self.fence,
         }
-        performing.handle(handlers, partial(self.etcd.ask, self.automaton))
+        performing.handle(handlers, self._ask)
 
     def _own_addresses(self) -> Mapping[str, str]:
         """Where others find this member: clients at `tcp` and `http`, members at the URL `replica`."""
@@ -140,8 +139,9 @@ class Member:
                     self._note_founded()
                 return
             except EtcdError as error:
+                if str(error) != self.etcd.problem:
+                    logger.warning("REPLICA: the group cannot be founded yet: %s", error)
                 self.etcd.problem = str(error)
-                logger.warning("REPLICA: the group cannot be founded yet: %s", error)
                 await asyncio.sleep(FOUND_AGAIN)
 
     def _note_founded(self) -> None:
@@ -204,6 +204,23 @@ class Member:
         self._check_node()
         self.perform()
 
+    def _ask(self, action: EtcdAction) -> None:
+        """Ask etcd, unless the group is another node: then this member must not lead it."""
+        self._check_node()
+        if self.failure is not None:
+            return
+        if isinstance(action, actions.Campaign):
+            try:
+                self.file.write()
+            except OSError as error:
+                # A winner that cannot write could not open its directory, and no other member could lead.
+                now = self._loop.time()
+                text = f"{self.file.path} cannot be written, so this member does not lead: {error}"
+                self.obstacles.tell(text, now)
+                self.automaton.transaction_answered(now, action.number, False, 0)
+                return
+        self.etcd.ask(self.automaton, action)
+
     def _check_node(self) -> None:
         state = self.automaton.view.state
         if state is not None and state.node != self.options.node_id and self.failure is None:
@@ -246,9 +263,13 @@ class Member:
             self.ended.set()
             return
         logger.warning("REPLICA: this process leads no more: %s", action.reason)
-        for handler in logging.getLogger().handlers:
-            handler.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        _flush_log()
+        try:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        except OSError as error:  # of a program that was moved away by an upgrade, for one
+            logger.critical("REPLICA: %s cannot be started anew: %s", sys.executable, error)
+            _flush_log()
+            os._exit(1)
 
     # ---- operators
 
@@ -263,3 +284,8 @@ class Member:
         why_not = self.automaton.force(self._loop.time())
         self.perform()
         return why_not
+
+
+def _flush_log() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.flush()

@@ -17,6 +17,7 @@ from nsquark.log.file_names import parse_stem
 from nsquark.net.machine import boot_id
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.storage import node as node_file
+from nsquark.nsqd.storage.inspection import DataRefused, refuse_queues
 
 from ..automaton.group import BadGroup, Progress, check_name, member_of
 from ..automaton.incarnation import StoredMember, incarnation_at_start
@@ -51,6 +52,12 @@ class MemberFile:
             raise StartError(
                 f"{directory} is a copy of --replica-of; promote it first, or use an empty directory"
             )
+        try:
+            refuse_queues(directory)
+        except DataRefused as error:
+            raise StartError(f"{error}. Take them over without --replica-group first") from None
+        except OSError as error:
+            raise StartError(f"{directory} cannot be read - {error}") from None
         term, stored, copied = _read(path, group, name)
         boot = boot_id()
         incarnation = incarnation_at_start(name, stored, boot, os.urandom(8).hex(), copied)
