@@ -150,7 +150,8 @@ class Machine:
     def member_key(self) -> MemberKey:
         stored = self.disk.stored
         assert stored is not None
-        return MemberKey(stored.incarnation, stored.settled, self.disk.progress())
+        settled = stored.settled and stored.belongs
+        return MemberKey(stored.incarnation, settled, self.disk.progress())
 
     def drop_stream(self, action: actions.DropStream) -> None:
         if self.stream is not None:

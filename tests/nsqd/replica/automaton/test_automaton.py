@@ -384,6 +384,15 @@ def test_a_new_directory_does_not_salvage() -> None:
     assert member.one(do.Campaign).kind is do.Acquisition.SALVAGE
 
 
+def test_a_new_directory_that_fits_as_it_is_belongs_from_then_on_durably() -> None:
+    member = Member(directory=Directory("a@2", belongs=False))
+    member.sees(5, "b@1", ("b@1",))
+    member.wait(0.1)
+    member.automaton.manifest_received(member.now, 5, 0, False)
+    assert member.one(do.Settle)
+    assert member.automaton.directory.belongs
+
+
 def test_force_leads_with_new_epochs_unless_somebody_leads() -> None:
     member = Member()
     member.sees(3, "b@1", ("b@1",))

@@ -144,9 +144,8 @@ class Following:
     def _begin(self, term: int, sequence: int) -> None:
         self.written = self.synced = sequence
         self.directory.term = max(self.directory.term, term)
-        self.directory.belongs = True
-        if not self.directory.settled:
-            self.directory.settled = True
+        if not (self.directory.settled and self.directory.belongs):
+            self.directory.settled = self.directory.belongs = True
             self._actions.append(Settle())
             self._announce()
         self._caught_up = True

@@ -248,7 +248,8 @@ class Member:
 
     def _member_key(self) -> MemberKey:
         stored = self.file.stored
-        return MemberKey(stored.incarnation, stored.settled, self._progress, self.addresses)
+        settled = stored.settled and stored.belongs  # only these salvage
+        return MemberKey(stored.incarnation, settled, self._progress, self.addresses)
 
     def _note_settled(self, settled: bool) -> None:
         try:
