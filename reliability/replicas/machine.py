@@ -43,6 +43,7 @@ class Machine:
         self.world = world
         self.name = name
         self.keys = GroupKeys("g", name)
+        self.founds = name == "a"  # the group begins with its disk
         self.disk = Disk()
         self.automaton: Automaton | None = None
         self.life = 0  # counts processes: an event for an older one is void
@@ -82,10 +83,11 @@ class Machine:
         boot = f"boot{self.boots}"
         incarnation = world.mutant.incarnation_at_start(self.name, disk.stored, boot, f"{self.life:x}")
         settled = disk.stored.settled if disk.stored is not None else True
-        disk.stored = StoredMember(incarnation, boot, False, world.settings.synced, settled)
+        belongs = disk.stored.belongs if disk.stored is not None else self.founds
+        disk.stored = StoredMember(incarnation, boot, False, world.settings.synced, settled, belongs=belongs)
         self.lost_power = False
         self.automaton = world.mutant.automaton(
-            world.settings, Directory(incarnation, settled, disk.term), self.clock()
+            world.settings, Directory(incarnation, settled, disk.term, belongs), self.clock()
         )
         self.perform()
         world.after(world.rng.uniform(0, 0.2), self, self.tick)
@@ -148,7 +150,8 @@ class Machine:
     def member_key(self) -> MemberKey:
         stored = self.disk.stored
         assert stored is not None
-        return MemberKey(stored.incarnation, stored.settled, self.disk.progress())
+        settled = stored.settled and stored.belongs
+        return MemberKey(stored.incarnation, settled, self.disk.progress())
 
     def drop_stream(self, action: actions.DropStream) -> None:
         if self.stream is not None:
@@ -161,7 +164,7 @@ class Machine:
 
     def settle(self, action: actions.Settle) -> None:
         assert self.disk.stored is not None
-        self.disk.stored = replace(self.disk.stored, settled=True)
+        self.disk.stored = replace(self.disk.stored, settled=True, belongs=True)
 
     def acknowledge(self, action: actions.Acknowledge) -> None:
         if self.stream is not None:
@@ -182,6 +185,7 @@ class Machine:
         if action.new_epochs:
             disk.epoch = action.term
         disk.term = action.term
+        disk.stored = replace(disk.stored, belongs=True)
         self.base = len(disk.entries)
         automaton.directory_opened(self.clock())
         self.perform()

@@ -226,7 +226,7 @@ class World:
             lease = action.lease if etcd.renew(action.lease, self.now) else 0
         elif life == machine.life and machine.automaton is not None:
             lease = etcd.grant(self.now)
-            answer = etcd.commit(machine.keys.open_session(machine.member_key(), lease))
+            answer = etcd.commit(machine.keys.open_session(machine.member_key(), lease, action.seen))
         back = self.delay()
         late = self.now + back > sent + ANSWER_TIMEOUT
         if late or self.links.cut_until(ETCD, machine.name) > self.now:
@@ -251,7 +251,11 @@ class World:
         now, number = machine.clock(), action.number
         if isinstance(action, actions.OpenSession):
             assert answer is not None
-            automaton.session_opened(now, number, lease, answer.revision)
+            if answer.succeeded:
+                automaton.session_opened(now, number, lease, answer.revision)
+            else:
+                automaton.request_failed(now, number)
+                automaton.group_read(now, 0, machine.keys.parse(answer))
         elif isinstance(action, actions.RenewSession):
             if lease:
                 automaton.session_renewed(now, number)

@@ -213,6 +213,13 @@ class Layers(asyncio.BufferedProtocol, asyncio.Transport):
         self._held = False
         self._pump_later()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand up to another protocol, also the rest of what has come."""
+        self._upper = cast(Upper, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._upper
+
     def is_reading(self) -> bool:
         return not self._held and not self._closing
 

@@ -9,7 +9,7 @@ from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsquark.cli import notify, process
 from nsquark.cli.daemon import run_daemon
@@ -31,6 +31,9 @@ except (ImportError, TypeError, ValueError) as error:
     if not COMPILED:
         raise
     sys.exit(f"nsqd: a compiled module cannot be loaded: {error}. Install again, or set NSQUARK_PURE=1.")
+
+if TYPE_CHECKING:
+    from nsquark.nsqd.replica.member.member import Member
 
 # A large body is read, laid out and kept for a while in blocks that come and go with each message.
 LARGEST_KEPT = 8 << 20
@@ -99,7 +102,7 @@ async def _be_member(options: Options, certificates: Certificates, signals: proc
     server = Server(options, certificates)
     member = Member(options, server)
     if certificates.offered:
-        process.on_hangup(partial(_reload, server))
+        process.on_hangup(partial(_reload, server, member))
     notify.ready()
     tasks = [asyncio.create_task(each) for each in (member.run(), signals.first.wait())]
     await asyncio.wait(tasks, return_when=FIRST_COMPLETED)
@@ -120,9 +123,11 @@ async def _be_member(options: Options, certificates: Certificates, signals: proc
     return stored
 
 
-def _reload(server: Server) -> None:
+def _reload(server: Server, member: Member | None = None) -> None:
     notify.reloading()
     server.reload()
+    if member is not None:
+        member.etcd.reload(member.options)
     notify.ready()
 
 

@@ -81,8 +81,9 @@ def free_port() -> int:
 class Member(Nsqd):
     """A member of a replica group. It keeps its ports over restarts, and when it becomes another process."""
 
-    def __init__(self, root: Path, name: str, etcd: str, *flags: str) -> None:
+    def __init__(self, root: Path, name: str, etcd: str, *flags: str, python: str = sys.executable) -> None:
         self.name = name
+        self._python = python
         self.directory = root / name
         self.directory.mkdir(exist_ok=True)
         self.ports = free_port(), free_port()
@@ -93,7 +94,7 @@ class Member(Nsqd):
         tcp, self.http_port = self.ports
         self._log = self._root / f"{self.name}.{time.monotonic_ns()}.log"
         command = [
-            *(sys.executable, "-m", "nsquark.nsqd", f"--data-path={self.directory}", "--node-id=7"),
+            *(self._python, "-m", "nsquark.nsqd", f"--data-path={self.directory}", "--node-id=7"),
             *(f"--tcp-address=127.0.0.1:{tcp}", f"--http-address=127.0.0.1:{self.http_port}"),
             *("--broadcast-address=127.0.0.1", "--replica-group=g", f"--replica-member={self.name}"),
             *(*self._flags, *flags),

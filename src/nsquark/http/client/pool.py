@@ -121,6 +121,10 @@ class ClientPool:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
 
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Use this context for connections to come; those that are kept go on with theirs."""
+        self._tls = tls
+
     def deadline(self) -> float:
         """When a request that begins now has to be answered, by the loop's time."""
         return self._loop.time() + self._timeout

@@ -20,13 +20,17 @@ PAIR = ("a@1", "b@1")
 class Member:
     """An automaton, its clock, and what it has wanted so far."""
 
-    def __init__(self, name: str = "a", directory: Directory | None = None, **settings: object) -> None:
+    def __init__(
+        self, name: str = "a", directory: Directory | None = None, sees: str = "", **settings: object
+    ) -> None:
+        """`sees` is an incarnation that has the member's key at the start."""
         self.now = 100.0
         self.revision = 20
         self.settings = replace(Settings(), **settings)  # type: ignore[arg-type]
         self.automaton = Automaton(self.settings, directory or Directory(f"{name}@1"), self.now)
         self.wanted: list[do.Action] = []
-        self.view = GroupView()
+        members = {name: MemberKey(sees, True)} if sees else {}
+        self.view = GroupView(1, members=members, member_leases=dict.fromkeys(members, 4))
         self.answer_session()
 
     def take(self, kind: type[A]) -> list[A]:
@@ -42,10 +46,14 @@ class Member:
 
     def answer_session(self) -> None:
         """Etcd grants, keeps alive and reads whatever is wanted."""
+        self.answer_reads()
         for opening in self.take(do.OpenSession):
             self.automaton.session_opened(self.now, opening.number, 5, self.revision)
         for renewing in self.take(do.RenewSession):
             self.automaton.session_renewed(self.now, renewing.number)
+        self.answer_reads()
+
+    def answer_reads(self) -> None:
         for reading in self.take(do.ReadGroup):
             self.automaton.group_read(self.now, reading.number, self.view)
 
@@ -197,6 +205,27 @@ def test_the_primary_s_process_dies_and_two_refusals_are_enough() -> None:
     assert campaign.seen.primary_revision  # although its key is still there
 
 
+def test_a_stream_that_never_began_is_tried_once_a_second() -> None:
+    """A wrong secret or a full disk would fill the logs of both members, and keep their disks busy."""
+    member = Member()
+    member.sees(1, "b@1", ("b@1",))
+    member.wait(0.1)
+    for _ in range(3):
+        assert member.one(do.Connect)
+        member.automaton.stream_lost(member.now)
+        member.wait(0.9)
+        assert member.take(do.Connect) == []
+        member.wait(0.2)
+    # One that took longer has done something, and goes on at once.
+    assert member.one(do.Connect)
+    member.wait(0.9)
+    member.automaton.heartbeat_received(member.now, 1)
+    member.wait(0.9)
+    member.automaton.stream_lost(member.now)
+    member.wait(0.1)
+    assert member.one(do.Connect)
+
+
 def test_the_primary_s_host_dies_and_the_key_has_to_end_first() -> None:
     member = Member()
     member.follow()
@@ -288,6 +317,25 @@ def test_a_handover_is_followed_by_a_campaign_at_once() -> None:
     assert member.one(do.Campaign)
 
 
+# ---- two processes of one name
+
+
+def test_the_key_of_another_process_of_the_name_is_left_to_it() -> None:
+    member = Member(directory=Directory("a@2"), sees="a@1")
+    assert member.automaton.other == "a@1"
+    member.wait(5)
+    assert member.take(do.OpenSession) == []
+    assert member.automaton.lease == 0
+    led = replace(member.view, state=GroupState(1, 1, "b@1", PAIR), primary=PrimaryKey("b@1", 1), revision=2)
+    member.automaton.group_read(member.now, 0, led)
+    member.wait(1)
+    assert member.take(do.Connect) == []  # nor does it push the stream of the other one aside
+    member.view = replace(member.view, revision=15, members={})
+    member.wait(1)
+    assert member.automaton.lease
+    assert member.automaton.other == ""
+
+
 # ---- power
 
 
@@ -319,6 +367,30 @@ def test_a_member_with_less_does_not_salvage(other: MemberKey) -> None:
     member.view = replace(member.view, revision=50, members=members, member_leases={"a": 5})
     member.automaton.group_read(member.now, 0, member.view)
     assert member.take(do.Campaign) == []
+
+
+def test_a_new_directory_does_not_salvage() -> None:
+    """Whatever was in its place may be somewhere else, and another member may have more."""
+    member = Member(directory=Directory("a@2", belongs=False))
+    member.sees(4, "a@1", ("a@1",), key=False)
+    member.wait(5)
+    assert member.take(do.Campaign) == []
+    member.sees(5, "b@1", ("b@1",))
+    member.wait(0.1)
+    member.automaton.manifest_received(member.now, 5, 0, True)
+    member.automaton.fetched(member.now, 5, 0)  # from here on it is the group's
+    member.sees(5, "b@1", ("a@1",), key=False)
+    member.wait(0.1)
+    assert member.one(do.Campaign).kind is do.Acquisition.SALVAGE
+
+
+def test_a_new_directory_that_fits_as_it_is_belongs_from_then_on_durably() -> None:
+    member = Member(directory=Directory("a@2", belongs=False))
+    member.sees(5, "b@1", ("b@1",))
+    member.wait(0.1)
+    member.automaton.manifest_received(member.now, 5, 0, False)
+    assert member.one(do.Settle)
+    assert member.automaton.directory.belongs
 
 
 def test_force_leads_with_new_epochs_unless_somebody_leads() -> None:

@@ -202,6 +202,30 @@ def test_a_follower_that_was_away_catches_up(tmp_path: Path, start: Start) -> No
     until(lambda: files(follower.directory) == files(primary.directory))
 
 
+@pytest.mark.parametrize("boot", ["another", None])
+def test_a_hole_that_a_power_loss_has_left_is_found_wherever_it_is(
+    tmp_path: Path, start: Start, boot: str | None
+) -> None:
+    """The end of a file may have reached the disk, and what is before it not."""
+    primary = start(tmp_path / "a")
+    for number in range(40):
+        primary.ask("POST", "/pub?topic=orders", b"%02d" % number * 50_000)
+    follower = start(tmp_path / "b", f"--replica-of={primary.url}")
+    until(lambda: caught_up(primary, follower))
+    follower.kill()
+    (segment,) = (tmp_path / "b" / "topics" / "orders").glob("*.log")
+    with segment.open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(bytes(8192))
+    mark = tmp_path / "b" / "nsquark.replica"
+    known = json.loads(mark.read_bytes())
+    known.pop("boot")  # as an earlier release leaves it
+    mark.write_text(json.dumps(known | ({} if boot is None else {"boot": boot})))
+    follower = start(tmp_path / "b", f"--replica-of={primary.url}")
+    until(lambda: caught_up(primary, follower))
+    until(lambda: files(follower.directory) == files(primary.directory))
+
+
 def test_a_follower_that_does_not_read_is_dropped_and_costs_no_more(tmp_path: Path, start: Start) -> None:
     primary = start(tmp_path / "a")
     primary.ask("POST", "/pub?topic=orders", b"one")

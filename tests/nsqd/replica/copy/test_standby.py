@@ -15,9 +15,10 @@ import pytest
 
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.replica.changes.frames import APPEND, CREATE, PUT, Operation, pack_frame
+from nsquark.nsqd.replica.changes.manifest import WINDOW
 from nsquark.nsqd.replica.copy import standby as module
 from nsquark.nsqd.replica.copy import warm_copy
-from nsquark.nsqd.replica.copy.fetching import FrameConnection
+from nsquark.nsqd.replica.copy.fetching import FrameConnection, Refused
 from nsquark.nsqd.replica.copy.standby import Standby
 from nsquark.nsqd.replica.copy.warm_copy import WarmCopy
 from nsquark.nsqd.storage import node as node_file
@@ -36,7 +37,9 @@ class Played:
         self.sequence = 10
         self.manifests = 0
         self.wanted_whole: list[str] = []  # paths that were asked for without a comparison
+        self.compared: list[tuple[str, int]] = []  # what was asked for a comparison alone
         self.streams: list[tuple[int, FrameConnection]] = []
+        self.too_far_behind = 0  # how many streams are refused
         self.opened = asyncio.Event()
 
     async def get(self, route: str, query: dict[str, object]) -> bytes:
@@ -48,9 +51,14 @@ class Played:
         if "crc" not in query and query["from"] == 0:
             self.wanted_whole.append(str(query["path"]))
         begin, size = int(str(query["from"])), int(str(query["size"]))
+        if size == 0 and begin and begin % WINDOW == 0:
+            self.compared.append((str(query["path"]), begin))
         return self.files[str(query["path"])][begin : begin + size]
 
     async def open_stream(self, stream: str, sequence: int, more: dict[str, object]) -> FrameConnection:
+        if self.too_far_behind:
+            self.too_far_behind -= 1
+            raise Refused(409, "TOO_FAR_BEHIND")
         connection = FrameConnection()
         connection.end = self.sequence
         self.streams.append((sequence, connection))
@@ -117,12 +125,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Make a standby of a primary with one file. To be called where an event loop runs."""
 
     def begin(
-        ack: str = "written", data: bytes = b"0123456789", doubtful: str = ""
+        ack: str = "written", data: bytes = b"0123456789", doubtful: str = "", torn: bool = False
     ) -> tuple[Standby, Played, Heard]:
         primary, heard = Played({"nsquark.dat": NODE_FILE, JOURNAL: data}), Heard()
         monkeypatch.setattr(module, "Primary", lambda *_: primary)
         options = Options(data_path=str(tmp_path), replica_ack=ack)
-        heard.standby = Standby(options, "b@1", heard, [doubtful] if doubtful else [])
+        heard.standby = Standby(options, "b@1", heard, [doubtful] if doubtful else [], torn=torn)
         return heard.standby, primary, heard
 
     return begin
@@ -309,6 +317,27 @@ def test_a_file_whose_fsync_failed_is_fetched_as_a_whole(begin: Begin, tmp_path:
         await heard.until("written", 11)
         await standby.close()
         assert (tmp_path / JOURNAL).read_bytes() == b"0123456789abc"
+
+    asyncio.run(run())
+
+
+def test_after_a_power_loss_every_byte_is_compared_once(begin: Begin, tmp_path: Path) -> None:
+    """Not again where the first catch-up was too slow for the primary's backlog."""
+
+    async def run() -> None:
+        data = bytes(3 * WINDOW + 5)
+        (tmp_path / "topics/t").mkdir(parents=True)
+        (tmp_path / JOURNAL).write_bytes(data)
+        (tmp_path / "nsquark.dat").write_bytes(NODE_FILE)
+        standby, primary, heard = begin(data=data, torn=True)
+        primary.too_far_behind = 1
+        standby.connect("", TERM)
+        await heard.until("lost")
+        assert primary.compared == [(JOURNAL, at * WINDOW) for at in (1, 2, 3)]
+        standby.connect("", TERM)
+        await heard.until("fetched", 10)
+        assert len(primary.compared) == 3
+        await standby.close()
 
     asyncio.run(run())
 

@@ -221,6 +221,15 @@ async def test_what_another_endpoint_may_know_is_unavailable(document: object) -
             await client.range(b"a")
 
 
+async def test_a_server_that_is_no_etcd_is_told_as_such() -> None:
+    """Such as nsqd, which answers in JSON, too."""
+    body = b'{"message":"NOT_FOUND"}'
+    reply = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    async with answering(reply) as address, client_of(address) as client:
+        with pytest.raises(EtcdRefused, match="404, and no error of etcd"):
+            await client.range(b"a")
+
+
 async def test_an_answer_without_end_is_cut_off() -> None:
     endless = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + bytes(5 << 20)
     async with answering(endless) as address, client_of(address) as client:

@@ -64,7 +64,9 @@ async def test_a_group_from_its_foundation_to_a_handover(store: Store) -> None:
     assert (await commit(KEYS.bootstrap(FOUNDED))).succeeded
     assert not (await commit(KEYS.bootstrap(LED))).succeeded  # it is founded once
     lease = await grant()
-    assert (await commit(KEYS.open_session(MemberKey("a@1", True), lease))).succeeded
+    opening = KEYS.open_session(MemberKey("a@1", True), lease, 0)
+    assert (await commit(opening)).succeeded
+    assert not (await commit(opening)).succeeded  # another process of the name would not take the key
     seen = await read()
     assert seen.state == FOUNDED
     assert seen.primary is None
@@ -96,8 +98,8 @@ async def test_a_process_whose_session_is_over_cannot_campaign(store: Store) -> 
     commit, read, grant = store
     await commit(KEYS.bootstrap(FOUNDED))
     older, newer = await grant(), await grant()
-    await commit(KEYS.open_session(MemberKey("a@1", True), older))
-    await commit(KEYS.open_session(MemberKey("a@1", True), newer))
+    opened = await commit(KEYS.open_session(MemberKey("a@1", True), older, 0))
+    assert (await commit(KEYS.open_session(MemberKey("a@1", True), newer, opened.revision))).succeeded
     assert not (await commit(KEYS.announce(MemberKey("a@1", False), older))).succeeded
     campaign = Campaign(1, older, Acquisition.CAMPAIGN, await read(), LED)
     assert not (await commit(KEYS.campaign(campaign))).succeeded
@@ -109,8 +111,8 @@ async def test_a_salvage_fails_when_a_member_has_changed(store: Store) -> None:
     await commit(KEYS.bootstrap(FOUNDED))
     other = GroupKeys("g", "b")
     mine, theirs = await grant(), await grant()
-    await commit(KEYS.open_session(MemberKey("a@2", True), mine))
-    await commit(other.open_session(MemberKey("b@2", True), theirs))
+    await commit(KEYS.open_session(MemberKey("a@2", True), mine, 0))
+    await commit(other.open_session(MemberKey("b@2", True), theirs, 0))
     seen = await read()
     await commit(other.announce(MemberKey("b@2", True, ((1, 9),)), theirs))
     salvage = Campaign(1, mine, Acquisition.SALVAGE, seen, GroupState(1, 1, "a@2", ("a@2",)))

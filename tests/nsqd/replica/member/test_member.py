@@ -381,6 +381,27 @@ def test_a_member_can_be_forced_to_lead_and_readers_are_told(pair: tuple[Member,
     assert any(b"lost" in path.read_bytes() for path in aside)
 
 
+def test_a_hole_that_a_power_loss_has_left_is_found_wherever_it_is(pair: tuple[Member, Member]) -> None:
+    """The end of a file may have reached the disk, and what is before it not."""
+    a, b = pair
+    create(a)
+    for number in range(40):
+        post(a, "/pub?topic=t", b"%02d" % number * 50_000)
+    until(lambda: b.replica()["sequence"] == a.replica()["sequence"])
+    b.kill()
+    (segment,) = (b.directory / "topics" / "t").glob("*.log")
+    with segment.open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(bytes(8192))
+    # The file is written in its place, which says whose it is.
+    known = json.loads((b.directory / "nsquark.member").read_bytes())
+    (b.directory / "nsquark.member").write_text(json.dumps(known | {"boot_id": "another"}))
+    b.start()
+    until(lambda: len(a.replica()["isr"]) == 2 and b.state()["state"] == "in-sync")
+    until(lambda: b.replica()["sequence"] == a.replica()["sequence"])
+    assert files(a.directory) == files(b.directory)
+
+
 def test_a_members_directory_is_not_served_without_its_group(pair: tuple[Member, Member]) -> None:
     _, b = pair
     b.kill()

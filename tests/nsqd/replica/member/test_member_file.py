@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -70,3 +71,47 @@ def test_a_renamed_directory_keeps_its_incarnation(tmp_path: Path) -> None:
     first = start(tmp_path / "a")
     (tmp_path / "a").rename(tmp_path / "b")
     assert start(tmp_path / "b").stored.incarnation == first.stored.incarnation
+
+
+def test_a_directory_belongs_to_the_group_once_it_has_led_or_followed_and_a_copy_does_not(
+    tmp_path: Path,
+) -> None:
+    """A new one, or a backup, must not lead by itself in the place of what was lost."""
+    first = start(tmp_path / "a")
+    assert not first.directory().belongs
+    assert not start(tmp_path / "a").directory().belongs
+    first.settle(False)
+    assert not first.directory().belongs
+    first.settle(True, 1)
+    first.stop_cleanly()
+    assert start(tmp_path / "a").directory().belongs
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert not start(tmp_path / "b").directory().belongs
+    assert not start(tmp_path / "b").directory().belongs
+
+
+def test_a_file_of_an_older_release_belongs_if_it_has_a_term(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    for term in (0, 3):
+        known = json.loads(first.path.read_bytes())
+        known.pop("belongs")
+        first.path.write_text(json.dumps(known | {"term": term}))  # the same file, at the same place
+        assert start(tmp_path).directory().belongs == (term > 0)
+
+
+def test_a_directory_is_torn_from_a_power_loss_until_it_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not start(tmp_path).stored.torn
+    assert not start(tmp_path).stored.torn  # after a kill
+    start(tmp_path).stop_cleanly()
+    monkeypatch.setattr("nsquark.nsqd.replica.member.member_file.boot_id", lambda: "the second boot")
+    assert not start(tmp_path).stored.torn
+    monkeypatch.setattr("nsquark.nsqd.replica.member.member_file.boot_id", lambda: "the third boot")
+    assert start(tmp_path).stored.torn
+    again = start(tmp_path)
+    assert again.stored.torn
+    again.settle(False)
+    assert again.stored.torn
+    again.settle(True)
+    assert not start(tmp_path).stored.torn

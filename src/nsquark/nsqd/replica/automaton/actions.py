@@ -27,9 +27,13 @@ class Acquisition(Enum):
 
 @dataclass(slots=True)
 class OpenSession:
-    """Grant a lease, put the member's key under it. Reported by `session_opened`."""
+    """Grant a lease, and put the member's key under it if nobody has put it since the revision `seen`.
+
+    Reported by `session_opened`.
+    """
 
     number: int
+    seen: int
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from .actions import Acquisition, Action, Campaign, Fence, Settle
 from .following import Following
-from .group import GroupState, GroupView, member_of
+from .group import GroupState, GroupView
 from .leading import Leading
 from .session import Session
 from .states import Directory, Settings, State
@@ -31,7 +31,7 @@ class Automaton:
         self.leading: Leading | None = None
         self._settings = settings
         self.wanted: list[Action] = []  # `take` takes them
-        self._session = Session(settings, self.wanted, member_of(self.me))
+        self._session = Session(settings, self.wanted, self.me)
         self.following = self.new_following(now)
         self._campaign: Campaign | None = None
         self._unanswered: Campaign | None = None  # it may still take effect
@@ -49,6 +49,11 @@ class Automaton:
     def view(self) -> GroupView:
         """The group's keys, as this member has read them last."""
         return self._session.view
+
+    @property
+    def other(self) -> str:
+        """The incarnation that etcd has under this member's name in place of this one, or nothing."""
+        return self._session.other
 
     @property
     def lease(self) -> int:
@@ -149,6 +154,7 @@ class Automaton:
     def group_read(self, now: float, number: int, view: GroupView) -> None:
         """All keys at one revision. `number` is 0 where a watch brought them."""
         if self.state is not State.FENCED and self._session.learned(number, view):
+            self._session.tick(now)  # it is opened once the keys are known
             self._learned(now, view)
 
     def _learned(self, now: float, view: GroupView) -> None:

@@ -60,6 +60,8 @@ class Following:
             self.drop()  # so that a connection which hangs is tried anew
         if self.term or now < self._try_at or primary is None or state is None:
             return
+        if self._session.other:
+            return  # the primary would take this stream for that of the other process
         if (
             member_of(primary.incarnation) != member_of(self._me)
             and primary.term == state.term
@@ -95,8 +97,10 @@ class Following:
     def lost(self, now: float) -> None:
         if self.term:
             self.term = 0
+            if self._caught_up:
+                self._try_at = now
+            # If not, a second passes since the last try: a wrong secret or a full disk is there for a while.
             self._caught_up = False
-            self._try_at = now
             self._session.read(now)
 
     def heard(self, now: float, term: int) -> None:
@@ -140,8 +144,8 @@ class Following:
     def _begin(self, term: int, sequence: int) -> None:
         self.written = self.synced = sequence
         self.directory.term = max(self.directory.term, term)
-        if not self.directory.settled:
-            self.directory.settled = True
+        if not (self.directory.settled and self.directory.belongs):
+            self.directory.settled = self.directory.belongs = True
             self._actions.append(Settle())
             self._announce()
         self._caught_up = True
@@ -189,8 +193,11 @@ class Following:
         return Acquisition.CAMPAIGN if gone or dead or mine or self._invited_in else None
 
     def _salvages(self, view: GroupView, state: GroupState) -> bool:
-        """After a power loss: all of isr is back, none as it was, and no directory goes further."""
-        if view.primary is not None:
+        """After a power loss: all of isr is back, none as it was, and no directory goes further.
+
+        A new directory, or a copy, has lost no power: the one in whose place it is may have more.
+        """
+        if view.primary is not None or not self.directory.belongs:
             return False
         names = {member_of(incarnation) for incarnation in state.isr}
         if member_of(self._me) not in names:

@@ -21,6 +21,8 @@ class StoredMember:
     synced_only: bool  # whether this incarnation has acknowledged synced bytes alone
     settled: bool = True  # False while a catch-up changes the files
     doubtful: tuple[str, ...] = ()  # files whose fsync has failed, and that were not written anew since
+    torn: bool = False  # power was lost since a catch-up: what was not synced may have holes
+    belongs: bool = True  # the directory was filled in the group: it is not new, and no copy of another one
 
 
 def incarnation_at_start(

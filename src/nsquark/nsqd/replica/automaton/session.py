@@ -6,7 +6,7 @@ One question of each kind is under way at most. An answer to a question that was
 from __future__ import annotations
 
 from .actions import Action, OpenSession, ReadGroup, RenewSession
-from .group import GroupView
+from .group import GroupView, member_of
 from .states import Settings
 
 ANSWERS = 3  # reads in a row without an answer after which etcd is taken for away
@@ -15,11 +15,13 @@ ANSWERS = 3  # reads in a row without an answer after which etcd is taken for aw
 class Session:
     """`fresh_until` is the time until which etcd keeps the lease, by this member's clock, at the least."""
 
-    def __init__(self, settings: Settings, actions: list[Action], member: str) -> None:
+    def __init__(self, settings: Settings, actions: list[Action], me: str) -> None:
         self.lease = 0
         self.fresh_until = float("-inf")
         self.view = GroupView()
-        self._member = member
+        self._me = me
+        self._member = member_of(me)
+        self._has_read = False
         self._opened_at = 0  # etcd's revision when the session was opened
         self._settings = settings
         self._actions = actions
@@ -39,15 +41,26 @@ class Session:
     def fresh(self, now: float) -> bool:
         return self.lease != 0 and now < self.fresh_until
 
+    @property
+    def other(self) -> str:
+        """The incarnation that has this member's key in place of this one; nothing where none has.
+
+        It is another process of the same name, or one that has ended, whose session has not.
+        """
+        key = self.view.members.get(self._member)
+        return key.incarnation if key is not None and key.incarnation != self._me else ""
+
     def tick(self, now: float) -> None:
         """Open or renew the session, and read the group, when it is time."""
         settings = self._settings
         if not self._opening and not self._renewing:
             if self.lease == 0:
-                if now >= self._asked + settings.retry:
+                # Two directories of one name would take the key from each other again and again.
+                if now >= self._asked + settings.retry and self._has_read and not self.other:
                     self._asked = now
                     self._opening = self.next_number()
-                    self._actions.append(OpenSession(self._opening))
+                    seen = self.view.member_revisions.get(self._member, 0)
+                    self._actions.append(OpenSession(self._opening, seen))
             elif now >= self._asked + settings.lease / 3:
                 self._asked = now
                 self._renewing = self.next_number()
@@ -90,6 +103,7 @@ class Session:
             if number != self._reading:
                 return False
             self._reading = 0
+            self._has_read = True
             self._answered_at = self._read_at
         if view.revision < self.view.revision:
             return False

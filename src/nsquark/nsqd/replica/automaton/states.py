@@ -51,4 +51,4 @@ class Directory:
     incarnation: str
     settled: bool = True
     term: int = 0  # the highest term of any file
-    empty: bool = False
+    belongs: bool = True  # it was filled in the group: it is not new, and no copy

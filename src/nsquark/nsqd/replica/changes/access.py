@@ -48,5 +48,7 @@ class ReplicaAccess:
         peer = transport.get_extra_info("peername") if transport is not None else None
         if not isinstance(peer, tuple):  # a unix socket
             return
-        if not ipaddress.ip_address(str(peer[0]).partition("%")[0]).is_loopback:
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None)  # of a listener for IPv6 and IPv4
+        if not (mapped or address).is_loopback:
             raise HttpError(403, "REPLICA_SECRET_REQUIRED")

@@ -9,6 +9,7 @@ import time
 from typing import Protocol, cast
 
 from nsquark.net.congestion import do_not_pace
+from nsquark.net.layered_transport import Layers
 
 from .frames import ANSWER_SIZE, BadFrame, Data, PackedFrame, parse_answer, parse_answers
 from .recorder import Recorder
@@ -33,7 +34,11 @@ def write_at_once(transport: asyncio.Transport, fd: int, parts: list[Data], size
         except OSError:
             done = 0  # the transport finds out why the socket takes no more
     if done < size:
-        transport.write(b"".join(parts)[done:])
+        rest = b"".join(parts)[done:]
+        if isinstance(transport, Layers):
+            transport.write_now(rest)  # a handover must be on its way before the process is another one
+        else:
+            transport.write(rest)
         return False
     return True
 

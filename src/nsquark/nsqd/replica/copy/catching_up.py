@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..changes.follower_routes import PIECE
 from ..changes.frames import BadFrame
-from ..changes.manifest import Manifest, crc_before, list_files, parse_manifest
+from ..changes.manifest import WINDOW, Manifest, crc_before, list_files, parse_manifest
 from .fetching import Primary, Refused
 from .warm_copy import ANEW, CopyDiffers, WarmCopy
 
@@ -54,12 +54,23 @@ async def in_thread(work: Callable[[], _T], moved: Callable[[], None] = lambda: 
 
 
 class CatchUp:
-    """One catch-up of a copy with its primary. `moved` is called as long as it goes on."""
+    """One catch-up of a copy with its primary. `moved` is called as long as it goes on.
 
-    def __init__(self, primary: Primary, copy: WarmCopy, moved: Callable[[], None] = lambda: None) -> None:
+    After a power loss a file may have its end, and a hole before it. `compared` are then the files that were
+    compared byte by byte, in this catch-up or an earlier one; it is added to.
+    """
+
+    def __init__(
+        self,
+        primary: Primary,
+        copy: WarmCopy,
+        moved: Callable[[], None] = lambda: None,
+        compared: set[str] | None = None,
+    ) -> None:
         self._primary = primary
         self._copy = copy
         self._moved = moved
+        self._compared = compared
 
     async def run(self, files: dict[str, int], doubtful: Iterable[str] = ()) -> None:
         """Have at least the bytes that the manifest names. Raises one of FAILURES.
@@ -76,6 +87,21 @@ class CatchUp:
             else:
                 fetched += await self._fetch(path, size, here.get(path))
         logger.info("REPLICA: fetched %d bytes, moved %d files aside", fetched, aside)
+
+    async def _has_hole(self, path: str, size: int) -> bool:
+        """Whether the first `size` bytes differ from the primary's, wherever that is."""
+        for at in range(WINDOW, size, WINDOW):
+            crc = await self._in_thread(partial(crc_before, self._copy.directory / path, at))
+            try:
+                await self._primary.get("/replica/file", {"path": path, "from": at, "size": 0, "crc": crc})
+            except Refused as error:
+                if error.status == 409:
+                    return True
+                if error.status == 404:  # deleted since: the stream tells
+                    return False
+                raise
+            self._moved()
+        return False
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await in_thread(work, self._moved)
@@ -100,6 +126,11 @@ class CatchUp:
 
     async def _fetch(self, path: str, size: int, known: int | None) -> int:
         """Have at least the first `size` bytes of a file as the primary has them; returns bytes fetched."""
+        if known is not None and self._compared is not None and path not in self._compared:
+            if await self._has_hole(path, min(known, size)):
+                await self._in_thread(lambda: self._copy.put_aside(path))
+                known = None
+            self._compared.add(path)
         at = min(known or 0, size)
         query: dict[str, object] = {}
         if known is not None:

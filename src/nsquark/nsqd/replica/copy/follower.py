@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from nsquark.cli.flags import StartError
+from nsquark.net.machine import boot_id
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.storage import node as node_file
 
@@ -26,11 +27,14 @@ SYNC_INTERVAL = 1.0
 READ = 1 << 20
 
 
-def _whose(directory: Path) -> tuple[str, int]:
-    """The node of a directory and its term: ("", 0) if there is nothing yet. Raises StartError."""
+def _whose(directory: Path) -> tuple[str, int, str]:
+    """The node of a directory, its term and the boot it is whole since: ("", 0, "") if there is nothing yet.
+
+    Raises StartError.
+    """
     try:
         known = json.loads((directory / STATE).read_bytes())
-        return str(known["node"]), int(known["term"])
+        return str(known["node"]), int(known["term"]), str(known.get("boot", ""))
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -40,10 +44,10 @@ def _whose(directory: Path) -> tuple[str, int]:
     except FileNotFoundError:
         if (directory / node_file.TOPICS).is_dir():
             raise StartError(f"{directory} holds topics and no node: it cannot become a copy") from None
-        return "", 0
+        return "", 0, ""
     except (OSError, *node_file.UNREADABLE) as error:
         raise StartError(f"{directory / node_file.FILE_NAME} does not read - {error!r}") from None
-    return name, term
+    return name, term, ""
 
 
 class Follower:
@@ -55,7 +59,10 @@ class Follower:
         self.primary = Primary(options, options.replica_of, "--replica-of")
         self.state = CATCHING_UP
         # Whose files the directory has, "" if it has none, and the highest term that it has seen.
-        self.node, self.term = _whose(self.directory)
+        self.node, self.term, boot = _whose(self.directory)
+        self._boot = boot_id()
+        # Files that have no holes; None if power was not lost since all were known to have none.
+        self._compared: set[str] | None = None if boot and boot == self._boot else set()
         self.written = self.synced = self.end = 0
         self.connected = False
         self.heard = 0.0  # when the primary was last heard of, by the monotonic clock
@@ -92,7 +99,8 @@ class Follower:
             raise BadFrame(f"the primary has term {term}, and this copy has term {self.term}")
         self._copy = WarmCopy(self.directory)
         self._note(CATCHING_UP, node, term)
-        await CatchUp(self.primary, self._copy).run(files, self._doubtful)
+        await CatchUp(self.primary, self._copy, compared=self._compared).run(files, self._doubtful)
+        self._compared = None
         if self._doubtful:
             await asyncio.to_thread(sync, self._copy.start_sync())
             self._doubtful = frozenset()
@@ -103,7 +111,7 @@ class Follower:
             writer.close()
 
     def _note(self, state: str, node: str, term: int) -> None:
-        write_state(self.directory, state, node, term)
+        write_state(self.directory, state, node, term, self._boot if self._compared is None else "")
         self.state, self.node, self.term = state, node, term
 
     # ---- the stream

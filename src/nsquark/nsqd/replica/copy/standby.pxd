@@ -17,7 +17,7 @@ cdef class Standby:
     cdef str _incarnation, _stream
     cdef bint _waits_for_disk, _settled
     cdef FastWarmCopy _copy
-    cdef object _doubtful
+    cdef object _doubtful, _compared
     cdef int64_t _term, _settled_at
     cdef FastFrameParser _parser
     cdef readonly object _syncing

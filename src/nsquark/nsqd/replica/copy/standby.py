@@ -55,9 +55,18 @@ class Reports(Protocol):
 
 class Standby:
     def __init__(
-        self, options: Options, incarnation: str, reports: Reports, doubtful: Iterable[str] = ()
+        self,
+        options: Options,
+        incarnation: str,
+        reports: Reports,
+        doubtful: Iterable[str] = (),
+        *,
+        torn: bool = False,
     ) -> None:
-        """`doubtful` files are fetched as a whole: an fsync of an earlier process has failed for them."""
+        """`doubtful` files are fetched as a whole: an fsync of an earlier process has failed for them.
+
+        In a `torn` directory every byte is compared once, since power was lost.
+        """
         self.directory = Path(options.data_path or ".")
         self.problem = ""
         self.connected = False
@@ -68,6 +77,7 @@ class Standby:
         self._waits_for_disk = options.replica_ack == "synced"
         self._copy = WarmCopy(self.directory)
         self._doubtful = frozenset(doubtful)
+        self._compared: set[str] | None = set() if torn else None  # files that have no holes
         self._task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()  # dropped, and perhaps still in a thread
         # The stream that is followed: its connection, its name and term, and what has come of a frame.
@@ -179,7 +189,7 @@ class Standby:
             await self._may_fetch.wait()
             self._copy = WarmCopy(self.directory)
             heard = partial(self._reports.heard, term)
-            await CatchUp(primary, self._copy, heard).run(manifest.files, self._doubtful)
+            await CatchUp(primary, self._copy, heard, self._compared).run(manifest.files, self._doubtful)
             if self._waits_for_disk:
                 # What fitted the manifest was not fetched, and may be in the memory of the system alone.
                 await in_thread(partial(sync_everything, self.directory), heard)
@@ -264,6 +274,7 @@ class Standby:
         self.synced = synced
         self._known = (self._stream, self._term, self.written)
         self._doubtful = frozenset()
+        self._compared = None
         self._reports.fetched(self._term, self.written)
 
     def _apply(self, frame: Frame, term: int) -> None:

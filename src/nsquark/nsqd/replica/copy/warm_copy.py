@@ -341,7 +341,10 @@ def rewrite(directory: Path, paths: Iterable[str]) -> None:
             sync_path(target.parent)
 
 
-def write_state(directory: Path, state: str, node: str, term: int) -> None:
-    """Note that the directory is a copy, and whether it may take the primary's place. Raises OSError."""
-    text = json.dumps({"state": state, "node": node, "term": term, "version": 1})
+def write_state(directory: Path, state: str, node: str, term: int, boot: str) -> None:
+    """Note that the directory is a copy, and whether it may take the primary's place. Raises OSError.
+
+    `boot` is that of the kernel since which every byte of it was compared or copied; empty without one.
+    """
+    text = json.dumps({"state": state, "node": node, "term": term, "boot": boot, "version": 1})
     replace_file(directory / STATE, text.encode(), directory / (STATE + ".tmp"), 0o600)

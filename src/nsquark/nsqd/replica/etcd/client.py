@@ -83,6 +83,10 @@ class EtcdClient:
             tls=tls,
         )
 
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Use other certificates from the next connection on."""
+        self._pool.use_tls(tls)
+
     def close(self) -> None:
         self._pool.close()
 
@@ -221,6 +225,8 @@ def _error(status: int, found: Mapping[str, Any]) -> EtcdError:
         found, error = error, error.get("message")
     code = found.get("code", found.get("grpc_code", 0))
     code = code if type(code) is int else 0
+    if error is None:
+        return EtcdRefused(f"{status}, and no error of etcd: is this etcd's client port?", code)
     text = f"etcd: {status} {str(error)[:300]}"
     if code in _ELSEWHERE:
         return EtcdUnavailable(text)

@@ -37,13 +37,9 @@ EtcdAction = OpenSession | RenewSession | Announce | ReadGroup | Campaign | Chan
 
 def new_client(options: Options) -> EtcdClient:
     """The client that the flags describe. Raises StartError."""
-    tls = None
     password = ""
     try:
-        if any(each.startswith("https://") for each in options.replica_etcd):
-            tls = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
-            if options.tls_cert:
-                tls.load_cert_chain(options.tls_cert, options.tls_key or None)
+        tls = _tls(options)
         if options.replica_etcd_password_file:
             password = Path(options.replica_etcd_password_file).read_text().strip()
         return EtcdClient(
@@ -57,6 +53,16 @@ def new_client(options: Options) -> EtcdClient:
         raise StartError(f"--replica-etcd: {error}") from None
     except (OSError, ValueError, ssl.SSLError) as error:
         raise StartError(f"etcd cannot be reached as the flags say - {error}") from None
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    """What https needs, if an address of etcd begins so. Raises OSError and ValueError."""
+    if not any(each.startswith("https://") for each in options.replica_etcd):
+        return None
+    tls = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
+    if options.tls_cert:
+        tls.load_cert_chain(options.tls_cert, options.tls_key or None)
+    return tls
 
 
 class EtcdActions:
@@ -79,6 +85,16 @@ class EtcdActions:
         self._perform = perform
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def reload(self, options: Options) -> None:
+        """Read the certificates again. If they are wrong, those that are known stay."""
+        try:
+            tls = _tls(options)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            logger.error("REPLICA: the certificates for etcd stay, the new ones are no good: %s", error)
+            return
+        if tls is not None:
+            self._client.use_tls(tls)
+
     async def found(self, state: GroupState) -> bool:
         """Found the group, unless etcd knows it. Whether it was founded now. Raises EtcdError."""
         return (await self._client.commit(self._keys.bootstrap(state))).succeeded
@@ -93,8 +109,13 @@ class EtcdActions:
         try:
             if isinstance(action, OpenSession):
                 lease = await self._client.grant(self._lease)
-                answer = await self._client.commit(self._keys.open_session(self._member_key(), lease))
-                automaton.session_opened(now(), action.number, lease, answer.revision)
+                opening = self._keys.open_session(self._member_key(), lease, action.seen)
+                answer = await self._client.commit(opening)
+                if answer.succeeded:
+                    automaton.session_opened(now(), action.number, lease, answer.revision)
+                else:
+                    automaton.request_failed(now(), action.number)
+                    automaton.group_read(now(), 0, self._keys.parse(answer))
             elif isinstance(action, RenewSession):
                 if await self._client.keep_alive(action.lease):
                     automaton.session_renewed(now(), action.number)

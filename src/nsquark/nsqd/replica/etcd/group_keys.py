@@ -64,9 +64,13 @@ class GroupKeys:
 
     # ---- writing
 
-    def open_session(self, member: MemberKey, lease: int) -> Transaction:
-        """Put this member's key. Its lease says which process it belongs to: the last one that opened."""
-        return self._transaction((), Put(self.member(self._me), member.pack(), lease))
+    def open_session(self, member: MemberKey, lease: int, seen: int) -> Transaction:
+        """Put this member's key, unless it has changed since the revision `seen`.
+
+        Its lease says which process it belongs to.
+        """
+        key = self.member(self._me)
+        return self._transaction((ModifiedAt(key, seen),), Put(key, member.pack(), lease))
 
     def announce(self, member: MemberKey, lease: int) -> Transaction:
         """Put this member's key again, unless another process has opened a session since."""

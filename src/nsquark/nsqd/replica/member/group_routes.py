@@ -111,7 +111,7 @@ def status(member: Member) -> dict[str, object]:
     state = leading.state if leading is not None else automaton.view.state
     broker = member.server.broker if leading is not None and hasattr(member.server, "broker") else None
     term = leading.term if leading is not None else max(automaton.following.term, automaton.directory.term)
-    problem = member.standby.problem if leading is None else ""
+    problem = member.obstacles.text or (member.standby.problem if leading is None else "")
     return {
         "group": options.replica_group,
         "member": options.replica_member,

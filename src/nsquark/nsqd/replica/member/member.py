@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +27,13 @@ from ..changes.access import ReplicaAccess
 from ..copy.standby import Standby
 from ..copy.warm_copy import FsyncFailed, sync_everything
 from ..etcd.client import EtcdError
-from ..etcd.etcd_actions import EtcdActions, new_client
+from ..etcd.etcd_actions import EtcdAction, EtcdActions, new_client
 from ..etcd.group_keys import GroupKeys
 from .doubts import Doubts
 from .group_routes import GroupApi
 from .leadership import Leadership
 from .member_file import MemberFile, progress_of
+from .obstacles import Obstacles
 from .opening import Opening
 from .performing import Performing
 from .stream_reports import StreamReports
@@ -72,13 +72,16 @@ class Member:
             synced=options.replica_ack == "synced",
         )
         self.automaton = Automaton(settings, self.file.directory(), self._loop.time())
+        self.obstacles = Obstacles(self.automaton, options.replica_group, options.replica_lease)
         performing = Performing(self.automaton, self.ended, self.fence)
         self.perform = performing.perform
         self.etcd = EtcdActions(
             new_client(options), keys, options.replica_lease, self._member_key, self.perform
         )
         stream = StreamReports(self)
-        self.standby = Standby(options, self.automaton.me, stream, self.file.stored.doubtful)
+        self.standby = Standby(
+            options, self.automaton.me, stream, self.file.stored.doubtful, torn=self.file.stored.torn
+        )
         self.doubts = Doubts(self)
         self.leadership = leadership = Leadership(self)
         self.opening = opening = Opening(self, access)
@@ -100,7 +103,7 @@ class Member:
             actions.AcceptPublishes: leadership.accept_publishes,
             actions.Fence: self.fence,
         }
-        performing.handle(handlers, partial(self.etcd.ask, self.automaton))
+        performing.handle(handlers, self._ask)
 
     def _own_addresses(self) -> Mapping[str, str]:
         """Where others find this member: clients at `tcp` and `http`, members at the URL `replica`."""
@@ -133,11 +136,20 @@ class Member:
             try:
                 if await self.etcd.found(state):
                     logger.info("REPLICA: the group %s is founded", self.options.replica_group)
+                    self._note_founded()
                 return
             except EtcdError as error:
+                if str(error) != self.etcd.problem:
+                    logger.warning("REPLICA: the group cannot be founded yet: %s", error)
                 self.etcd.problem = str(error)
-                logger.warning("REPLICA: the group cannot be founded yet: %s", error)
                 await asyncio.sleep(FOUND_AGAIN)
+
+    def _note_founded(self) -> None:
+        self.automaton.directory.belongs = True
+        try:
+            self.file.belong()
+        except OSError as error:
+            self.fail(StartError(f"{self.file.path} cannot be written - {error}"))
 
     async def stop(self) -> bool:
         """Hand over if this member leads, and end; returns whether everything could be stored."""
@@ -186,9 +198,28 @@ class Member:
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(TICK, self._tick)
         self.doubts.begin_anew()
-        self.automaton.tick(self._loop.time())
+        now = self._loop.time()
+        self.automaton.tick(now)
+        self.obstacles.look(now)
         self._check_node()
         self.perform()
+
+    def _ask(self, action: EtcdAction) -> None:
+        """Ask etcd, unless the group is another node: then this member must not lead it."""
+        self._check_node()
+        if self.failure is not None:
+            return
+        if isinstance(action, actions.Campaign):
+            try:
+                self.file.write()
+            except OSError as error:
+                # A winner that cannot write could not open its directory, and no other member could lead.
+                now = self._loop.time()
+                text = f"{self.file.path} cannot be written, so this member does not lead: {error}"
+                self.obstacles.tell(text, now)
+                self.automaton.transaction_answered(now, action.number, False, 0)
+                return
+        self.etcd.ask(self.automaton, action)
 
     def _check_node(self) -> None:
         state = self.automaton.view.state
@@ -217,7 +248,8 @@ class Member:
 
     def _member_key(self) -> MemberKey:
         stored = self.file.stored
-        return MemberKey(stored.incarnation, stored.settled, self._progress, self.addresses)
+        settled = stored.settled and stored.belongs  # only these salvage
+        return MemberKey(stored.incarnation, settled, self._progress, self.addresses)
 
     def _note_settled(self, settled: bool) -> None:
         try:
@@ -232,9 +264,13 @@ class Member:
             self.ended.set()
             return
         logger.warning("REPLICA: this process leads no more: %s", action.reason)
-        for handler in logging.getLogger().handlers:
-            handler.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        _flush_log()
+        try:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        except OSError as error:  # of a program that was moved away by an upgrade, for one
+            logger.critical("REPLICA: %s cannot be started anew: %s", sys.executable, error)
+            _flush_log()
+            os._exit(1)
 
     # ---- operators
 
@@ -249,3 +285,8 @@ class Member:
         why_not = self.automaton.force(self._loop.time())
         self.perform()
         return why_not
+
+
+def _flush_log() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.flush()

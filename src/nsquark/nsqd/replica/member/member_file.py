@@ -17,6 +17,7 @@ from nsquark.log.file_names import parse_stem
 from nsquark.net.machine import boot_id
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.storage import node as node_file
+from nsquark.nsqd.storage.inspection import DataRefused, refuse_queues
 
 from ..automaton.group import BadGroup, Progress, check_name, member_of
 from ..automaton.incarnation import StoredMember, incarnation_at_start
@@ -51,6 +52,12 @@ class MemberFile:
             raise StartError(
                 f"{directory} is a copy of --replica-of; promote it first, or use an empty directory"
             )
+        try:
+            refuse_queues(directory)
+        except DataRefused as error:
+            raise StartError(f"{error}. Take them over without --replica-group first") from None
+        except OSError as error:
+            raise StartError(f"{directory} cannot be read - {error}") from None
         term, stored, copied = _read(path, group, name)
         boot = boot_id()
         incarnation = incarnation_at_start(name, stored, boot, os.urandom(8).hex(), copied)
@@ -60,11 +67,17 @@ class MemberFile:
         )
         # A copy of the directory of a running process is not one that a killed process could have left.
         settled = stored is None or (stored.settled and (stored.clean or not copied))
+        belongs = stored is not None and stored.belongs and not copied
+        lost_power = stored is not None and not stored.clean and (copied or stored.boot_id != boot)
+        torn = stored is not None and (stored.torn or lost_power)
         found = cls(
             path,
             group,
             max(term, _term_of(directory, settled)),
-            StoredMember(incarnation, boot, False, synced_only, settled, stored.doubtful if stored else ()),
+            StoredMember(
+                *(incarnation, boot, False, synced_only, settled),
+                *(stored.doubtful if stored else (), torn, belongs),
+            ),
             term > 0,
         )
         try:
@@ -74,12 +87,24 @@ class MemberFile:
         return found
 
     def directory(self) -> Directory:
-        return Directory(self.stored.incarnation, self.stored.settled, self.term)
+        stored = self.stored
+        return Directory(stored.incarnation, stored.settled, self.term, stored.belongs)
+
+    def belong(self) -> None:
+        """Note that the group begins with this directory."""
+        self.stored = replace(self.stored, belongs=True)
+        self.write()
 
     def settle(self, settled: bool, term: int = 0) -> None:
         """Note whether the directory is one to lead from. If it is, its doubtful files were stored anew."""
+        stored = self.stored
         self.stored = replace(
-            self.stored, clean=False, settled=settled, doubtful=() if settled else self.stored.doubtful
+            stored,
+            clean=False,
+            settled=settled,
+            doubtful=() if settled else stored.doubtful,
+            torn=stored.torn and not settled,
+            belongs=settled or stored.belongs,
         )
         self.term = max(self.term, term)
         self.write()
@@ -154,6 +179,8 @@ def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None, 
             known["synced_only"] is True,
             known["settled"] is True,
             tuple(map(str, known["doubtful"])),
+            known.get("torn", False) is True,
+            known.get("belongs", int(known["term"]) > 0) is True,
         )
         whose = str(known["group"]), member_of(stored.incarnation)
         if whose != (group, name):
