@@ -218,6 +218,12 @@ MOVES = [
 ]
 
 
+def without_idle_times(topic: dict[str, Any]) -> dict[str, Any]:
+    """What /stats tells of a topic, but for when its channels were used last: a request is a use."""
+    channels = [{**each, "idle_since": None} for each in topic["channels"]]
+    return {**topic, "channels": channels}
+
+
 @pytest.mark.parametrize("path", MOVES)
 async def test_what_the_journal_cannot_keep_is_not_done(tmp_path: Path, writes: Writes, path: str) -> None:
     data = tmp_path / "data"
@@ -226,9 +232,9 @@ async def test_what_the_journal_cannot_keep_is_not_done(tmp_path: Path, writes: 
         # An idle topic keeps nothing in memory, which /stats shows as its backend depth.
         await until(lambda: topic.channels["c"].backend_depth == 10)
         writes.full = in_journal
-        before = await api.topic("t")
+        before = without_idle_times(await api.topic("t"))
         assert not_stored(await api.post(path))
-        assert await api.topic("t") == before
+        assert without_idle_times(await api.topic("t")) == before
         assert not_stored(await api.post(path))
         assert (await api.get("/ping")).status == 500
         assert (await api.get("/log/range?topic=t&channel=c&commit=3")).status == 503
