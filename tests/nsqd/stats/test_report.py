@@ -169,6 +169,24 @@ async def test_producers_with_what_they_published(api: Api) -> None:
     assert (await api.stats("&topic=none"))["producers"] is None
 
 
+async def test_a_consumer_tells_of_the_topic_asked_for_what_it_published(api: Api) -> None:
+    client = await api.client()
+    await client.sub("a", "ch")
+    await client.pub("b", b"x")
+
+    async def told(query: str) -> tuple[object, bytes]:
+        (told,) = (await api.stats(query))["topics"][0]["channels"][0]["clients"]
+        text = (await api.get(f"/stats?{query}")).body
+        return told.get("pub_counts"), text.partition(b"Producers:")[0]
+
+    counts, text = await told("&topic=a")
+    assert counts is None
+    assert b"] state: 3 inflt: 0" in text
+    counts, text = await told("")
+    assert counts == [{"topic": "b", "count": 1}]
+    assert b"] msgs: 1        topics: b=1" in text
+
+
 async def test_bad_health_is_told(api: Api) -> None:
     api.broker.unhealthy("disk on fire")
     assert (await api.stats())["health"] == "NOK - disk on fire"
