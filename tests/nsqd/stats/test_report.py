@@ -36,6 +36,24 @@ async def test_an_empty_node(api: Api) -> None:
     assert told["start_time"] == int(api.broker.start_time)
 
 
+async def test_what_is_beyond_the_memory_queue_is_the_backend_depth(tmp_path: Path) -> None:
+    async with running(tmp_path, mem_queue_size=3) as api:
+        for name in ("a", "b%23ephemeral"):
+            await api.done(f"/mpub?topic={name}", b"1\n2\n3\n4\n5")
+        topic = api.broker.topics["a"]
+        for channel in (None, "ch"):
+            if channel is not None:
+                await api.done(f"/channel/create?topic=a&channel={channel}")
+            for idle in (False, True):  # an idle log has nothing in memory
+                if idle:
+                    topic.log.tail.clear()
+                (told,) = (await api.stats("&topic=a"))["topics"]
+                holder = told["channels"][0] if channel is not None else told
+                assert (holder["depth"], holder["backend_depth"]) == (5, 2)
+        (told,) = (await api.stats("&topic=b%23ephemeral"))["topics"]
+        assert (told["depth"], told["backend_depth"]) == (3, 0)
+
+
 async def test_memory_has_nsqs_keys(api: Api) -> None:
     memory = (await api.stats())["memory"]
     assert list(memory) == [
