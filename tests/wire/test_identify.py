@@ -140,6 +140,12 @@ def test_the_last_of_equal_keys_wins() -> None:
     assert parse_identify(body) == Identify(msg_timeout=3, hostname="b")
 
 
+def test_every_one_of_equal_keys_must_have_its_type() -> None:
+    with pytest.raises(BadBody):
+        parse_identify(b'{"hostname":5,"hostname":"a"}')
+    assert parse_identify(b'{"snappy":true,"snappy":null}') == Identify(snappy=True)
+
+
 def test_bytes_that_are_no_text_become_replacement_characters() -> None:
     assert parse_identify(b'{"hostname":"a\xffb"}').hostname == "a\ufffdb"
     assert parse_identify(b'{"hostname":"\\ud800!"}').hostname == "\ufffd!"

@@ -85,19 +85,25 @@ def parse_document(body: bytes, kind: type[_DocumentT]) -> _DocumentT:
     """The fields of a dataclass from the JSON of an IDENTIFY, to nsqd or to nsqlookupd. Raises BadBody."""
     known = _kinds(kind)
     try:
-        document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
+        document = json.loads(
+            body.decode("utf-8", "replace"), parse_constant=_refuse, object_pairs_hook=_Pairs
+        )
         if document is None:
-            document = {}
-        if not isinstance(document, dict):
+            document = _Pairs()
+        if type(document) is not _Pairs:
             raise ValueError("not an object")
         found = kind()
-        for key, value in document.items():
+        for key, value in document:
             name = key.lower()
             if name in known and value is not None:
                 setattr(found, name, _checked(name, value, known[name]))
     except (ValueError, RecursionError):
         raise BadBody("IDENTIFY failed to decode JSON body") from None
     return found
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with all of its keys: of equal ones the last value counts, and each must have its type."""
 
 
 def _kinds(kind: Any) -> dict[str, Any]:

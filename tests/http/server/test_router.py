@@ -81,6 +81,13 @@ def test_a_path_nearly_right_is_redirected(method: str, uri: str, status: int, l
     assert b"\r\nLocation: " + location + b"\r\n" in answer.head
 
 
+def test_a_redirected_get_is_told_in_html_too() -> None:
+    answer = ask(router(), "GET", "/PING?a='&b=%22")
+    assert answer.body == b'<a href="/ping?a=&#39;&amp;b=%22">Moved Permanently</a>.\n\n'
+    assert b"\r\nContent-Type: text/html; charset=utf-8\r\n" in answer.head
+    assert ask(router(), "POST", "/topic//create/").body == b""
+
+
 def test_no_redirect_to_a_path_that_has_not_the_method() -> None:
     assert ask(router(), "POST", "/PING").status == 404
 

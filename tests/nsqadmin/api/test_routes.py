@@ -329,6 +329,7 @@ async def test_a_tombstone_goes_to_no_host_outside_the_cluster(admin: Admin) -> 
         ("POST", "/api/topics", {"topic": "a" * 65}, "INVALID_TOPIC"),
         ("POST", "/api/topics", {"topic": "a\n"}, "INVALID_TOPIC"),
         ("POST", "/api/topics", {"topic": "a", "channel": "?"}, "INVALID_CHANNEL"),
+        ("POST", "/api/topics", {"Topic": "a", "Channel": "?"}, "INVALID_CHANNEL"),
         ("POST", "/api/topics", {"topic": 3}, "topic is no string"),
         ("POST", "/api/topics", [], "the body is no JSON object"),
         ("POST", "/api/topics/orders", {}, "INVALID_ACTION"),

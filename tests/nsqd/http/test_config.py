@@ -53,6 +53,12 @@ async def test_options_are_told(api: Api, option: str, value: bytes, content_typ
     assert answer.headers["Content-Type"] == content_type
 
 
+async def test_an_empty_text_has_no_type(api: Api) -> None:
+    answer = await api.get("/config/statsd_address")
+    assert (answer.status, answer.body) == (200, b"")
+    assert "Content-Type" not in answer.headers
+
+
 @pytest.mark.parametrize("option", ["nothing", "node_id", "max-msg-size", "version", "config", "warnings"])
 async def test_unknown_options_are_invalid(api: Api, option: str) -> None:
     for answer in (await api.get(f"/config/{option}"), await api.put(f"/config/{option}", b"1")):

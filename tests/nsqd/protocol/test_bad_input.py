@@ -201,6 +201,10 @@ FATAL = {
         "E_INVALID DPUB could not parse timeout ١".encode(),
     ),
     "DPUB too late": (b"DPUB errors 60001\n", b"E_INVALID DPUB timeout 60001 out of range 0-60000"),
+    "DPUB of the upper half": (
+        b"DPUB errors 9999999999999999999\n",
+        b"E_INVALID DPUB timeout 9999999999999999999 out of range 0-60000",
+    ),
     "DPUB empty": (b"DPUB errors 1\n" + i32(0), b"E_BAD_MESSAGE DPUB invalid message body size 0"),
     "DPUB negative": (b"DPUB errors 1\n" + i32(-1), b"E_BAD_MESSAGE DPUB invalid message body size -1"),
     "DPUB too big": (b"DPUB errors 1\n" + i32(1025), b"E_BAD_MESSAGE DPUB message too big 1025 > 1024"),

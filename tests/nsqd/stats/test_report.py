@@ -36,6 +36,24 @@ async def test_an_empty_node(api: Api) -> None:
     assert told["start_time"] == int(api.broker.start_time)
 
 
+async def test_what_is_beyond_the_memory_queue_is_the_backend_depth(tmp_path: Path) -> None:
+    async with running(tmp_path, mem_queue_size=3) as api:
+        for name in ("a", "b%23ephemeral"):
+            await api.done(f"/mpub?topic={name}", b"1\n2\n3\n4\n5")
+        topic = api.broker.topics["a"]
+        for channel in (None, "ch"):
+            if channel is not None:
+                await api.done(f"/channel/create?topic=a&channel={channel}")
+            for idle in (False, True):  # an idle log has nothing in memory
+                if idle:
+                    topic.log.tail.clear()
+                (told,) = (await api.stats("&topic=a"))["topics"]
+                holder = told["channels"][0] if channel is not None else told
+                assert (holder["depth"], holder["backend_depth"]) == (5, 2)
+        (told,) = (await api.stats("&topic=b%23ephemeral"))["topics"]
+        assert (told["depth"], told["backend_depth"]) == (3, 0)
+
+
 async def test_memory_has_nsqs_keys(api: Api) -> None:
     memory = (await api.stats())["memory"]
     assert list(memory) == [
@@ -167,6 +185,24 @@ async def test_producers_with_what_they_published(api: Api) -> None:
     (told,) = (await api.stats("&topic=b"))["producers"]
     assert told["pub_counts"] == [{"topic": "b", "count": 2}]
     assert (await api.stats("&topic=none"))["producers"] is None
+
+
+async def test_a_consumer_tells_of_the_topic_asked_for_what_it_published(api: Api) -> None:
+    client = await api.client()
+    await client.sub("a", "ch")
+    await client.pub("b", b"x")
+
+    async def told(query: str) -> tuple[object, bytes]:
+        (told,) = (await api.stats(query))["topics"][0]["channels"][0]["clients"]
+        text = (await api.get(f"/stats?{query}")).body
+        return told.get("pub_counts"), text.partition(b"Producers:")[0]
+
+    counts, text = await told("&topic=a")
+    assert counts is None
+    assert b"] state: 3 inflt: 0" in text
+    counts, text = await told("")
+    assert counts == [{"topic": "b", "count": 1}]
+    assert b"] msgs: 1        topics: b=1" in text
 
 
 async def test_bad_health_is_told(api: Api) -> None:

@@ -29,6 +29,7 @@ _LONGEST_CACHED_URI = 512
 # So are whole heads, byte for byte.
 _KNOWN_HEADS = 4096
 _LONGEST_HEAD = 1024
+_IN_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 
 
 class Route:
@@ -179,8 +180,7 @@ class Router:
         better = self._nearly(method, path)
         if better is not None:
             location = quote(better, safe="/") + ("?" + raw_query.decode("latin-1") if raw_query else "")
-            # 307 and not 308, which older HTTP clients do not follow.
-            return fixed_route(Response(301 if method == "GET" else 307, b"", (("Location", location),)))
+            return fixed_route(_redirect(method, location))
         allowed = set(routes)
         if path == "*":
             allowed.update(*self._static.values(), *self._prefixes.values())
@@ -204,6 +204,16 @@ class Router:
             if method in routes and known.lower() == clean[:at].lower() and clean[at:]:
                 return known + clean[at:]
         return None
+
+
+def _redirect(method: str, location: str) -> Response:
+    """As Go's net/http redirects: a GET is told where to go in HTML, too."""
+    where = ("Location", location)
+    if method != "GET":
+        return Response(307, b"", (where,))  # and not 308, which older HTTP clients do not follow
+    link = location.translate(_IN_HTML)
+    page = f'<a href="{link}">Moved Permanently</a>.\n\n'
+    return Response(301, page.encode("latin-1"), (("Content-Type", "text/html; charset=utf-8"), where))
 
 
 class OneAnswer(Router):

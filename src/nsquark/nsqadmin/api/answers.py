@@ -104,7 +104,8 @@ async def read_body(request: Request) -> bytes | None:
 async def read_fields(request: Request, *names: str) -> list[str]:
     """These texts of the JSON object in the body; empty where one is missing.
 
-    Only the first JSON value is read, whatever its content type. Raises ApiError, which says what is wrong.
+    Only the first JSON value is read, whatever its content type. Keys may be in any case, as in NSQ. Raises
+    ApiError, which says what is wrong.
     """
     body = await read_body(request)
     if body is None:
@@ -120,9 +121,10 @@ async def read_fields(request: Request, *names: str) -> list[str]:
         document = {}
     if not isinstance(document, dict):
         raise ApiError(400, "the body is no JSON object")
+    given = {key.lower(): value for key, value in document.items()}
     fields = []
     for name in names:
-        value = document.get(name)
+        value = given.get(name)
         if value is not None and not isinstance(value, str):
             raise ApiError(400, f"{name} is no string")
         fields.append(value or "")

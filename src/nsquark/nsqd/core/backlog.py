@@ -82,11 +82,14 @@ class Backlog:
 
     @property
     def backend_depth(self) -> int:
-        """How much of the depth is not in memory."""
+        """How much of the depth is beyond --mem-queue-size, which NSQ would have in its disk queue.
+
+        It does not tell what is in memory: all of the depth is in the log's files, and an idle log has
+        nothing in memory besides.
+        """
         if self.topic.ephemeral:
             return 0
-        fresh = self.fresh_count()
-        return max(0, fresh - max(0, min(fresh, self.topic.log.tail_length)))
+        return max(0, self.queued_count() - self.topic.options.mem_queue_size)
 
     @property
     def unfinished(self) -> int:

@@ -127,7 +127,8 @@ class TopicChannels:
 
     @property
     def backend_depth(self) -> int:
-        return max(0, self.depth - self.log.tail_length) if not self.ephemeral else 0
+        """How much of the depth is beyond --mem-queue-size, as for a channel."""
+        return max(0, self.depth - self.options.mem_queue_size) if not self.ephemeral else 0
 
     def pump(self) -> None:
         """Pass everything on to the channels, if there are any and nothing holds the topic back.

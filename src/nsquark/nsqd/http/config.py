@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from nsquark.cli import logs
-from nsquark.http import HttpError, Request, Response, v1_json, v1_text
+from nsquark.http import HttpError, Request, Response, v1_empty, v1_json, v1_text
 from nsquark.nsqd.options import Options
 
 
@@ -20,6 +20,8 @@ class ConfigApi:
             value = self._options.config_value(request.argument)
         except KeyError:
             raise HttpError(400, "INVALID_OPTION") from None
+        if value == "":
+            return v1_empty()  # without a type, as NSQ answers whatever is empty
         return v1_text(value) if isinstance(value, str) else v1_json(value)
 
     def put(self, request: Request) -> Response:

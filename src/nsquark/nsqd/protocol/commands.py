@@ -194,7 +194,7 @@ class Commands:
             raise Invalid(b"DPUB could not parse timeout " + params[2])
         limit = round(options.max_req_timeout * 1000)
         if not 0 <= delay <= limit:
-            raise Invalid(f"DPUB timeout {delay} out of range 0-{limit}")
+            raise Invalid(f"DPUB timeout {delay % _UINT64} out of range 0-{limit}")  # NSQ tells it unsigned
         self._parser.expect_body(DPUB_BODY, options.max_msg_size)
         self._body = lambda body: self._publishing.publish_one(name, body, delay, DpubFailed)
 

@@ -98,7 +98,7 @@ def json_pieces(broker: Broker, wanted: Wanted) -> Iterator[str]:
 def _topic_json(topic: Topic, wanted: Wanted, reports: PipelineReports) -> Iterator[str]:
     yield f'{{"topic_name":{pack_json(topic.name)},"channels":['
     for number, channel in enumerate(select_channels(topic, wanted)):
-        told = channel_stats(channel, wanted.clients)
+        told = channel_stats(channel, clients=wanted.clients, topic=wanted.topic)
         if pipeline := reports.summary(topic.name, channel.name):
             told["pipeline"] = pipeline
         yield ("," if number else "") + pack_json(told)
@@ -121,7 +121,9 @@ def _topic_json(topic: Topic, wanted: Wanted, reports: PipelineReports) -> Itera
     yield "]," + pack_json(rest)[1:]
 
 
-def channel_stats(channel: Channel, clients: bool) -> dict[str, Any]:
+def channel_stats(channel: Channel, *, clients: bool, topic: str = "") -> dict[str, Any]:
+    """A channel; with a topic, of what its clients published only that."""
+    told = [client_stats(each.connection, topic) for each in channel.consumers] if clients else None
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
@@ -132,7 +134,7 @@ def channel_stats(channel: Channel, clients: bool) -> dict[str, Any]:
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.consumers),
-        "clients": [client_stats(each.connection) for each in channel.consumers] if clients else None,
+        "clients": told,
         "paused": channel.paused,
         "e2e_processing_latency": channel_latency(channel),
         "dead_letter_count": channel.dead_count,
@@ -221,7 +223,7 @@ def text_pieces(broker: Broker, wanted: Wanted, now: float) -> Iterator[str]:
             yield _channel_line(channel)
             if wanted.clients:
                 connections = [consumer.connection for consumer in channel.consumers]
-                yield from _client_lines(connections, "", now, indent=8)
+                yield from _client_lines(connections, wanted.topic, now, indent=8)
     publishers = producers(broker) if wanted.clients and topics is not None else []
     yield "\nProducers:\n" if publishers else "\nProducers: None\n"
     yield from _client_lines(publishers, wanted.topic, now, indent=3)

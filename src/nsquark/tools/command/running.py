@@ -22,7 +22,7 @@ from nsquark.cli import logs, process
 from nsquark.cli.flags import CommandLine, FlagSet, StartError, ValueRefused, report
 from nsquark.cli.log_forms import with_trace
 from nsquark.errors import NsquarkError
-from nsquark.version import BUILT_WITH, NSQ_VERSION
+from nsquark.version import NSQ_VERSION
 
 OptionsT = TypeVar("OptionsT")
 CLOSED_PIPE = 141
@@ -81,7 +81,7 @@ class Tool(Generic[OptionsT]):
             self.check_line(line)
         options = self.flags.build(line)
         if line.values.get("version"):
-            print(f"{self.name} v{NSQ_VERSION} (built w/{BUILT_WITH})")
+            print(f"{self.name} v{NSQ_VERSION}")
             _flush_stdout()
             return None
         line.check_rest()

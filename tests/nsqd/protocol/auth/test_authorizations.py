@@ -29,6 +29,13 @@ def test_an_answer_may_leave_out_what_is_optional() -> None:
     assert (answer.ttl, answer.identity, answer.identity_url, answer.entries) == (5, "", "", [])
 
 
+def test_keys_may_be_written_as_a_server_in_go_writes_them() -> None:
+    entry = b'{"Topic": "^t$", "Channels": ["c"], "Permissions": ["subscribe"]}'
+    answer = parse_answer(b'{"TTL": 5, "Identity": "me", "Authorizations": [%b]}' % entry)
+    assert (answer.ttl, answer.identity) == (5, "me")
+    assert answer.allows(SUBSCRIBE, "t", "c")
+
+
 def test_an_entry_may_leave_out_everything() -> None:
     answer = parse({})
     assert not answer.allows(PUBLISH, "t")

@@ -95,7 +95,7 @@ class Authorizations:
 def parse_answer(body: bytes) -> Authorizations:
     """Raises ValueError for an answer that NSQ does not take."""
     try:
-        document = json.loads(body.decode("utf-8", "replace"))
+        document = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_by_lower_key)
     except RecursionError:
         raise ValueError("the answer is too deep") from None
     if not isinstance(document, dict):
@@ -106,6 +106,11 @@ def parse_answer(body: bytes) -> Authorizations:
     entries = [_parse_entry(entry) for entry in _typed(document, "authorizations", list, [])]
     identity, url = (_typed(document, name, str, "") for name in ("identity", "identity_url"))
     return Authorizations(min(ttl, LONGEST_TTL), identity, url, entries)
+
+
+def _by_lower_key(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object by its keys in lower case: NSQ takes them in any, as a server in Go may write them."""
+    return {key.lower(): value for key, value in pairs}
 
 
 def _parse_entry(entry: object) -> Authorization:
