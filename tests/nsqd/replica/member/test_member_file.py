@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nsquark.nsqd.options import Options
 from nsquark.nsqd.replica.automaton.group import member_of
-from nsquark.nsqd.replica.member.member_file import MemberFile
+from nsquark.nsqd.replica.member.member_file import MemberFile, place_of
 
 PATH = "topics/t/0.log"
 
@@ -115,3 +117,28 @@ def test_a_directory_is_torn_from_a_power_loss_until_it_has_caught_up(
     assert again.stored.torn
     again.settle(True)
     assert not start(tmp_path).stored.torn
+
+
+def the_id_of_the_file_system_is_the_number_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on XFS."""
+    ask = os.statvfs
+
+    def statvfs(fd: int) -> SimpleNamespace:
+        assert ask(fd)
+        device = os.fstat(fd).st_dev
+        return SimpleNamespace(f_fsid=os.minor(device) & 0xFF | os.major(device) << 8)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+
+
+def test_a_device_that_gets_another_number_has_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    the_id_of_the_file_system_is_the_number_of_its_device(monkeypatch)
+    first = start(tmp_path / "a")
+    if not place_of(first.path).startswith("generation"):
+        pytest.skip("this file system knows no generations of inodes")
+    assert start(tmp_path / "a").stored.incarnation == first.stored.incarnation
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert place_of(tmp_path / "b" / "nsquark.member") != place_of(first.path)
+    assert start(tmp_path / "b").stored.incarnation != first.stored.incarnation

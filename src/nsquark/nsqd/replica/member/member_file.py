@@ -5,8 +5,11 @@ That is: which incarnation it is, and whether its files are settled.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,6 +30,7 @@ from ..copy.warm_copy import STATE
 
 FILE_NAME = "nsquark.member"
 VERSION = 1
+_GET_GENERATION = 0x80087601  # FS_IOC_GETVERSION
 
 
 @dataclass(slots=True)
@@ -162,8 +166,22 @@ def place_of(path: Path) -> str:
     """Which file this is, whatever its name: the file system and the inode. Raises OSError.
 
     A file of another place is a copy. The number of the device is no part of it, since a boot may change it.
+    XFS tells that number as the id of the file system; the generation of the inode, a random number, stands
+    for it there.
     """
-    return f"{os.statvfs(path).f_fsid:x}:{path.stat().st_ino}"
+    with open(path, "rb") as file:
+        status, system = os.fstat(file.fileno()), os.statvfs(file.fileno()).f_fsid
+        if system == _encoded(status.st_dev):
+            with contextlib.suppress(OSError):  # the file system knows no generations
+                told = fcntl.ioctl(file.fileno(), _GET_GENERATION, bytes(8))
+                return f"generation {int.from_bytes(told[:4], sys.byteorder):x}:{status.st_ino}"
+    return f"{system:x}:{status.st_ino}"
+
+
+def _encoded(device: int) -> int:
+    """The number of a device as the system's kernel writes it."""
+    major, minor = os.major(device), os.minor(device)
+    return minor & 0xFF | major << 8 | (minor & ~0xFF) << 12
 
 
 def _read(path: Path, group: str, name: str) -> tuple[int, StoredMember | None, bool]:
