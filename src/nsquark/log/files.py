@@ -30,9 +30,9 @@ from .unsynced import UnsyncedFiles
 from .written_files import WRITTEN_FILES, close_synced
 
 ROLL_WHEN_CONSUMED = 1 << 20  # bytes of the newest file, if nothing in it is needed
-ROLL_WHEN_NEARLY_CONSUMED = 16 << 20  # bytes of the newest file, if a quarter of it is needed at most
+ROLL_WHEN_NEARLY_CONSUMED = 64 << 20  # bytes of the newest file, if a quarter of it is needed at most
 MOST_EXPIRED = 100  # segments that leave the log at a time: each is a rename
-TRIM_EVERY = 16 << 20  # bytes that the newest file grows by
+TRIM_EVERY = 64 << 20  # bytes that the newest file grows by
 
 
 class LogFiles:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsquark import kernel
+from nsquark.log import files
 from nsquark.nsqd import broker as broker_module
 from nsquark.nsqd.core.channel import Channel
 from nsquark.nsqd.core.topic import Topic
@@ -15,6 +16,13 @@ from tests.nsqd.api import running
 from tests.nsqd.harness import Clock, Harness, Publisher, Reader
 
 MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def trimmed_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that has grown by 16 MiB is trimmed, so that the tests need not write 64."""
+    monkeypatch.setattr(files, "TRIM_EVERY", 16 * MEGABYTE)
+    monkeypatch.setattr(files, "ROLL_WHEN_NEARLY_CONSUMED", 16 * MEGABYTE)
 
 
 def opened(path: Path, **changes: object) -> tuple[Harness, Topic, Channel, Reader]:
@@ -139,6 +147,7 @@ def test_an_ephemeral_topic_keeps_what_is_owed(tmp_path: Path) -> None:
     assert numbers(reader) == list(range(10))
 
 
+@pytest.mark.usefixtures("trimmed_early")
 def test_a_topic_that_grows_fast_has_its_files_trimmed(tmp_path: Path) -> None:
     harness, topic, channel, reader = opened(tmp_path)
     channel.set_ready(reader.consumer, 2500)
@@ -157,6 +166,7 @@ def test_a_topic_that_grows_fast_has_its_files_trimmed(tmp_path: Path) -> None:
     topic.close()
 
 
+@pytest.mark.usefixtures("trimmed_early")
 def test_a_channel_that_lags_has_no_small_files_made(tmp_path: Path) -> None:
     harness, topic, channel, reader = opened(tmp_path)
     topic.channel("lagging")
@@ -182,6 +192,7 @@ def test_a_topic_that_is_gone_has_no_files_trimmed(tmp_path: Path) -> None:
     assert [each.end for each in topic.log.segments] == [20]
 
 
+@pytest.mark.usefixtures("trimmed_early")
 async def test_a_consumed_log_stays_small_between_the_looks_at_all_topics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
