@@ -95,6 +95,14 @@ def test_a_sequence_that_no_primary_reaches_is_refused() -> None:
         FrameParser().feed(head[:4] + struct.pack(">I", crc) + head[8:])
 
 
+def test_a_head_in_pieces_that_no_primary_sends_is_refused_at_once() -> None:
+    head = HEAD.pack(b"NQF1", 0, MAX_FRAME, 1, MAX_SEQUENCE + 1)
+    parser = FrameParser()
+    assert parser.feed(head[:-1]) == []
+    with pytest.raises(BadFrame, match="no frame"):
+        parser.feed(head[-1:])
+
+
 def signed(operation: bytes) -> bytes:
     """A frame of one operation with a right CRC, whatever the operation is."""
     checked = struct.pack(">IIQ", HEAD.size + len(operation), 1, 1) + operation

@@ -172,8 +172,10 @@ class FrameParser:
         """How many bytes the frame lacks that has come in part; 0 or less if it may be whole, or no frame."""
         if len(self._buffer) < HEAD.size:
             return 0
-        magic, _, length, _, _ = HEAD.unpack_from(self._buffer)
-        return length - len(self._buffer) if magic == MAGIC and length <= MAX_FRAME else 0
+        magic, _, length, _, sequence = HEAD.unpack_from(self._buffer)
+        if magic != MAGIC or length > MAX_FRAME or sequence > MAX_SEQUENCE:
+            return 0
+        return length - len(self._buffer)
 
 
 def operations_of(frame: memoryview, at: int, end: int) -> tuple[list[Operation], int]:
