@@ -21,6 +21,7 @@ from .journal import (
 from .opening import Inspected, inspect
 from .ranges import Ranges
 from .reader import LogReader, Stored, TimeSearch, read_messages
+from .recent_reads import RECENT_READS
 from .retention import UNLIMITED, Limits, Retention
 from .segment import OPEN_FILES, NotIndexed, Segment
 from .syncing import LogSync
@@ -30,6 +31,7 @@ from .written_files import WRITTEN_FILES
 
 __all__ = [
     "OPEN_FILES",
+    "RECENT_READS",
     "UNLIMITED",
     "WRITTEN_FILES",
     "Archived",

@@ -22,7 +22,7 @@ cdef class Cursor:
     cdef FastBatchReader _reader
     cdef FastSegment _segment
     cdef int64_t _base, _read_size
-    cdef object _stood_at
+    cdef object _stood_at, _piece
     cdef Run _passed
 
     cdef _set_data(self, bytes data, int64_t base)

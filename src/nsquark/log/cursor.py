@@ -8,6 +8,7 @@ from nsquark.errors import LogCorrupt
 from nsquark.kernel import BatchReader, Buffer, find_message
 from nsquark.kernel.pure import HEADER, MAGIC
 
+from .recent_reads import ReadPiece
 from .segment import Segment
 from .topic_log import TopicLog
 
@@ -42,7 +43,7 @@ class Cursor:
     """
 
     __slots__ = (
-        "_base", "_passed", "_read_size", "_reader", "_segment", "_stood_at", "log", "position",
+        "_base", "_passed", "_piece", "_read_size", "_reader", "_segment", "_stood_at", "log", "position",
     )  # fmt: skip
 
     def __init__(self, log: TopicLog, position: int, whatever_due: bool = False) -> None:
@@ -51,6 +52,7 @@ class Cursor:
         self._reader = BatchReader()  # over the data at hand, of the tail or of a file
         self._reader.whatever_due = whatever_due
         self._segment: Segment | None = None  # the one that the data are from
+        self._piece: ReadPiece | None = None  # the data, or more, if a file was read
         self._base = 0  # the offset in the segment at which the data begin
         self._read_size = READ_SIZE
         self._stood_at = -1  # the position at the last `rest`
@@ -70,6 +72,7 @@ class Cursor:
     def let_go(self) -> None:
         """Forget the data at hand: the next read looks for the position again."""
         self._segment = None
+        self._piece = None
         self._set_data(b"", 0)
         self._read_size = READ_SIZE
 
@@ -110,6 +113,7 @@ class Cursor:
             reader.at = 0
             reader.remaining = 0
             self._segment = chunk.segment
+            self._piece = None
             self._base = chunk.offset
         frames = reader.gather(want, max_bytes)
         if not reader.count:
@@ -137,12 +141,18 @@ class Cursor:
             run = self.take(want, max_bytes)
             if run is not None:
                 return run
-            if self._reader.at < len(self._reader.data):
-                passed = self._pass_deferred()
-                if passed is not None:
-                    return passed
-            if not self._load():
-                return None
+            try:
+                if self._reader.at < len(self._reader.data):
+                    passed = self._pass_deferred()
+                    if passed is not None:
+                        return passed
+                if not self._load():
+                    return None
+            except LogCorrupt:
+                if self._piece is None or not self._piece.stale:
+                    raise
+                self.let_go()  # another reader has found that out, and the file is to be read again
+                continue
             if self._passed is not None:
                 passed, self._passed = self._passed, None
                 return passed
@@ -163,10 +173,12 @@ class Cursor:
         reader.at += length
         return Run(position, count, first_id, b"", due)
 
-    def _pass_rest_of_deferred(self) -> None:
-        """Pass over the rest of a batch in whose middle the cursor was set, if that batch is deferred."""
+    def _pass_rest_of_deferred(self, at: int) -> None:
+        """Pass over the rest of a batch in whose middle the cursor was set, if that batch is deferred.
+
+        That batch, or one before it, begins at the offset `at` of the data.
+        """
         data = self._reader.data
-        at = 0
         while True:
             _, _, length, count, first, first_id, _, due = HEADER.unpack_from(data, at)
             if self.position < first + count:
@@ -194,6 +206,7 @@ class Cursor:
         chunk = log.tail.find(self.position)
         if chunk is not None and chunk.data is not self._reader.data:
             self._segment = chunk.segment
+            self._piece = None
             self._set_data(chunk.data, chunk.offset)
             if chunk.position != self.position:
                 self._find_in_chunk(chunk.data)
@@ -207,14 +220,17 @@ class Cursor:
         at, remaining, _ = find_message(data, 0, len(data), self.position)
         if at < 0:
             raise self._corrupt(f"no message {self.position}")
-        self._set_within(at, remaining)
+        self._set_within(0, at, remaining)
 
-    def _set_within(self, at: int, remaining: int) -> None:
-        """Set the cursor to the offset `at` of the data, in a batch with `remaining` messages to go."""
+    def _set_within(self, start: int, at: int, remaining: int) -> None:
+        """Set the cursor to the offset `at` of the data, in a batch with `remaining` messages to go.
+
+        A batch begins at the offset `start`, at or before it.
+        """
         self._reader.at = at
         self._reader.remaining = remaining
         if remaining and not self._reader.whatever_due:
-            self._pass_rest_of_deferred()
+            self._pass_rest_of_deferred(start)
 
     def _locate(self) -> bool:
         """Find the position by the index of its segment."""
@@ -222,19 +238,34 @@ class Cursor:
         if segment is None:
             return False
         base = segment.offset_near(self.position)
+        piece = segment.recent_piece(base, 0, id(self))
+        if piece is not None and self._find_in_piece(piece, base)[0]:
+            return True
         size = READ_SIZE
         while True:
-            data = segment.read(base, size)  # may fail, and the cursor is as it was
-            at, remaining, needed = find_message(data, 0, len(data), self.position)
-            if at >= 0:
-                self._segment = segment
-                self._set_data(data, base)
-                self._set_within(at, remaining)
+            piece = segment.read_piece(base, size, id(self))  # may fail, and the cursor is as it was
+            found, needed = self._find_in_piece(piece, base)
+            if found:
                 return True
-            if needed <= len(data) or base + needed > segment.size:
+            if needed <= len(piece.data) or base + needed > segment.size:
                 self._set_data(b"", self._base)
                 raise LogCorrupt(str(segment.path), base, f"no message {self.position}")
             size = max(2 * size, needed)
+
+    def _find_in_piece(self, piece: ReadPiece, base: int) -> tuple[bool, int]:
+        """Set the cursor within a piece of a file, where a batch begins at `base`.
+
+        Returns whether the piece has the message, and else what `find_message` says is needed.
+        """
+        data = piece.data
+        at, remaining, needed = find_message(data, base - piece.base, len(data), self.position)
+        if at < 0:
+            return False, needed
+        self._segment = piece.segment
+        self._piece = piece
+        self._set_data(data, piece.base)
+        self._set_within(base - piece.base, at, remaining)
+        return True, 0
 
     def _read_on(self) -> bool:
         """Go on in the file where the data at hand end, which may be within a message."""
@@ -252,12 +283,15 @@ class Cursor:
             self._segment = segment
             self._set_data(b"", offset)
         self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
-        data = segment.read(offset, self._size_to_read())
-        if len(data) <= left:
-            raise self._corrupt(f"message {self.position} is cut off")
-        reader.data = data  # `remaining` stays: the data may begin within a batch
-        reader.at = 0
-        self._base = offset
+        piece = segment.recent_piece(offset, left, id(self))
+        if piece is None:
+            piece = segment.read_piece(offset, self._size_to_read(), id(self))
+            if len(piece.data) <= left:
+                raise self._corrupt(f"message {self.position} is cut off")
+        self._piece = piece
+        reader.data = piece.data  # `remaining` stays: the data may begin within a batch
+        reader.at = offset - piece.base
+        self._base = piece.base
         return True
 
     def _size_to_read(self) -> int:

@@ -265,6 +265,7 @@ class LogFiles:
                     return None
                 if segment is self.segments[-1]:
                     self._roll()
+                segment.close()
                 segment.verified, segment.suspected = False, True
                 return segment
         return self._suspect_fetched(error)

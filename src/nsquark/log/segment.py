@@ -24,11 +24,13 @@ from nsquark.errors import ArchiveAway, LogDamaged, NsquarkError
 from .archived import MOST_MARKS, Archived, Store
 from .damage import Damage, Record, keep
 from .file_names import parse_stem, with_term
+from .recent_reads import RECENT_READS, ReadPiece
 from .recovery import Piece, Survey, survey
 
 SUFFIX = ".log"
 INDEX_STRIDE = 65536
 WINDOW = 1 << 20
+NEAR = 8 << 20  # bytes between readers that are likely to want the same
 AT_ONCE = 1 << 20  # a file up to this size is walked by the read that needs it; a larger one needs a thread
 
 
@@ -99,8 +101,8 @@ class Segment:
     """
 
     __slots__ = (
-        "archived", "base", "end", "lost", "marked_to", "marks", "modified", "path", "pieces", "size",
-        "start", "store", "stride", "suspected", "verified",
+        "archived", "base", "end", "lost", "marked_to", "marks", "modified", "openings", "path", "pieces",
+        "read_from", "reader", "size", "start", "store", "stride", "suspected", "verified",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +114,8 @@ class Segment:
         self.stride = INDEX_STRIDE
         self.marks: list[tuple[int, int]] = []
         self.modified = 0.0
+        self.openings = 0  # how often the file was to be opened again
+        self.reader, self.read_from = 0, -2 * NEAR  # the last reader, and the offset that it read from
         self.verified = True  # this process has written or checked everything that was read from it
         self.suspected = False  # it did not read as it was written after it had been verified
         self.pieces: list[Segment] = []  # if it is damaged: the parts of it that are whole
@@ -133,7 +137,29 @@ class Segment:
         self.end = position + count
 
     def close(self) -> None:
+        """Close the file. The next read opens what then lies at `path`, and shares nothing with others."""
+        self.openings += 1
         OPEN_FILES.close(self)
+        RECENT_READS.forget(self)
+
+    def recent_piece(self, offset: int, known: int, reader: int) -> ReadPiece | None:
+        """A piece that another reader has read lately, with more than `known` bytes from `offset` on."""
+        piece = RECENT_READS.find(self, offset, known)
+        if piece is not None:
+            self.reader, self.read_from = reader, offset
+        return piece
+
+    def read_piece(self, offset: int, size: int, reader: int) -> ReadPiece:
+        """`read`, for this reader and for others that want the same soon.
+
+        A piece is kept for them if another one has read near to it: for a single reader, memory that it has
+        just let go of is better for the next read. `reader` is any number that no other reader has.
+        """
+        piece = ReadPiece(self, offset, self.read(offset, size))
+        if reader != self.reader and abs(offset - self.read_from) <= NEAR:
+            RECENT_READS.add(piece)
+        self.reader, self.read_from = reader, offset
+        return piece
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`, and nothing behind the last commit.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsquark import changes
-from nsquark.log import OPEN_FILES, WRITTEN_FILES, Record, Store, acknowledge
+from nsquark.log import OPEN_FILES, RECENT_READS, WRITTEN_FILES, Record, Store, acknowledge
 from nsquark.names import is_ephemeral, to_file_name
 from nsquark.net.tls_handshake import Handshakes
 from nsquark.nsqd.cluster.lookup import Lookup
@@ -221,6 +221,7 @@ class Broker:
 
     def _trim(self) -> Iterator[None]:
         OPEN_FILES.close_unused()
+        RECENT_READS.forget_unused()
         if WRITE in self.problems:
             self._trial.begin()
         yield from WRITTEN_FILES.shrink()
