@@ -175,7 +175,7 @@ class FrameParser:
         magic, _, length, _, sequence = HEAD.unpack_from(self._buffer)
         if magic != MAGIC or length > MAX_FRAME or sequence > MAX_SEQUENCE:
             return 0
-        return length - len(self._buffer)
+        return int(length) - len(self._buffer)
 
 
 def operations_of(frame: memoryview, at: int, end: int) -> tuple[list[Operation], int]:
