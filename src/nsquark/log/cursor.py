@@ -188,7 +188,8 @@ class Cursor:
             skipped = self.position - first
             self._passed = Run(self.position, count - skipped, first_id + skipped, b"", due)
             self.position = first + count
-            self._set_data(data[at + length :], self._base + at + length)
+            self._reader.at = at + length
+            self._reader.remaining = 0
 
     def _corrupt(self, what: str) -> LogCorrupt:
         name = str(self._segment.path) if self._segment is not None else "memory"
@@ -247,6 +248,9 @@ class Cursor:
             found, needed = self._find_in_piece(piece, base)
             if found:
                 return True
+            if len(piece.data) < min(size, segment.size - base):
+                segment.read(base + len(piece.data), 1)  # raises OSError if that cannot be read
+                needed = 0
             if needed <= len(piece.data) or base + needed > segment.size:
                 self._set_data(b"", self._base)
                 raise LogCorrupt(str(segment.path), base, f"no message {self.position}")
@@ -271,6 +275,9 @@ class Cursor:
         """Go on in the file where the data at hand end, which may be within a message."""
         segment = self._segment
         assert segment is not None
+        if segment.openings != (0 if self._piece is None else self._piece.openings):
+            self.let_go()  # it may be no part of the log any more, or not be verified
+            return self._locate()
         reader = self._reader
         offset = self._base + reader.at
         left = len(reader.data) - reader.at
@@ -281,9 +288,10 @@ class Cursor:
             segment, left = following, 0
             offset = segment.offset_near(segment.base)
             self._segment = segment
+            self._piece = None
             self._set_data(b"", offset)
         self._read_size = min(2 * self._read_size, MAX_READ_SIZE)
-        piece = segment.recent_piece(offset, left, id(self))
+        piece = segment.recent_piece(offset, max(left, 0), id(self))
         if piece is None:
             piece = segment.read_piece(offset, self._size_to_read(), id(self))
             if len(piece.data) <= left:

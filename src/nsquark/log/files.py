@@ -258,14 +258,17 @@ class LogFiles:
         """The segment that did not read as it was written. The caller has to verify it (again).
 
         None where that would not help: the segment is gone, or has been suspected before. Raises OSError.
+        In any case nobody else goes on with what was read of it before.
         """
         for segment in self.segments:
             if str(segment.path) == error.segment and segment.start <= error.offset <= segment.size:
+                if segment.suspected and not segment.verified:
+                    return segment  # another reader has found it out, too
+                segment.close()
                 if segment.suspected:
                     return None
                 if segment is self.segments[-1]:
                     self._roll()
-                segment.close()
                 segment.verified, segment.suspected = False, True
                 return segment
         return self._suspect_fetched(error)

@@ -31,50 +31,61 @@ class ReadPiece:
 
 
 class RecentReads:
-    """The pieces that were used last, up to `max_bytes`. Only the event loop's thread may use this."""
+    """The pieces that were used last. Only the event loop's thread may use this.
 
-    def __init__(self, max_bytes: int = 16 << 20) -> None:
-        self._max_bytes = max_bytes
+    They have `max_bytes` at most in all, and each has `least` bytes at least: so they are few, and quick to
+    look through.
+    """
+
+    def __init__(self, max_bytes: int = 16 << 20, least: int = 32 << 10) -> None:
+        self.max_bytes = max_bytes
+        self.least = least
         self._bytes = 0
-        self._pieces: list[ReadPiece] = []  # in the order of their last use
+        self._of: dict[Segment, list[ReadPiece]] = {}
+        self._order: dict[ReadPiece, None] = {}  # in the order of their last use
+
+    def __len__(self) -> int:
+        return len(self._order)
 
     def find(self, segment: Segment, offset: int, known: int) -> ReadPiece | None:
         """A piece that holds more than `known` bytes of the segment from `offset` on."""
-        for piece in reversed(self._pieces):
-            if (
-                piece.segment is segment
-                and piece.base <= offset
-                and offset + known < piece.base + len(piece.data)
-            ):
+        for piece in reversed(self._of.get(segment, ())):
+            if piece.base <= offset and offset + known < piece.base + len(piece.data):
                 piece.used = True
-                if piece is not self._pieces[-1]:
-                    self._pieces.remove(piece)
-                    self._pieces.append(piece)
+                del self._order[piece]
+                self._order[piece] = None
                 return piece
         return None
 
     def add(self, piece: ReadPiece) -> None:
-        """Keep a piece that was just read, unless it is so large that few others would be left."""
-        if not 0 < len(piece.data) <= self._max_bytes // 4:
+        """Keep a piece that was just read, unless it is too small, or so large that few others are left."""
+        if not self.least <= len(piece.data) <= self.max_bytes // 4:
             return
-        self._pieces.append(piece)
+        self._of.setdefault(piece.segment, []).append(piece)
+        self._order[piece] = None
         self._bytes += len(piece.data)
-        while self._bytes > self._max_bytes:
-            self._bytes -= len(self._pieces.pop(0).data)
+        while self._bytes > self.max_bytes:
+            self._drop(next(iter(self._order)))
 
     def forget(self, segment: Segment) -> None:
-        if any(piece.segment is segment for piece in self._pieces):
-            self._keep([piece for piece in self._pieces if piece.segment is not segment])
+        """The file of this segment may be another one now, or is not wanted any more."""
+        for piece in list(self._of.get(segment, ())):
+            self._drop(piece)
 
     def forget_unused(self) -> None:
         """Let go of what was not used since the last call. A timer calls this."""
-        self._keep([piece for piece in self._pieces if piece.used])
-        for piece in self._pieces:
+        for piece in list(self._order):
+            if not piece.used:
+                self._drop(piece)
             piece.used = False
 
-    def _keep(self, pieces: list[ReadPiece]) -> None:
-        self._pieces = pieces
-        self._bytes = sum(len(piece.data) for piece in pieces)
+    def _drop(self, piece: ReadPiece) -> None:
+        pieces = self._of[piece.segment]
+        pieces.remove(piece)
+        if not pieces:
+            del self._of[piece.segment]
+        del self._order[piece]
+        self._bytes -= len(piece.data)
 
 
 RECENT_READS = RecentReads()  # one for all logs, as the memory is that of the process
