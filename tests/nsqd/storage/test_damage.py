@@ -149,6 +149,7 @@ async def test_a_segment_that_is_gone_while_nsqd_runs_is_waited_for(tmp_path: Pa
     flags = ("--max-bytes-per-file=700", "--mem-queue-size=1")
     await filled(tmp_path, *flags)
     with Nsqd(tmp_path, *flags).start() as nsqd:
+        assert (await nsqd.http("GET", "/ping"))[0] == 200  # it has looked into the folders
         victim = segments(tmp_path)[1]
         victim.rename(tmp_path / "away")
         async with await nsqd.connect() as client:
