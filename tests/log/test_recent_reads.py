@@ -107,6 +107,17 @@ def test_cursors_that_lag_together_read_a_file_once(tmp_path: Path, monkeypatch:
     log.close()
 
 
+def share_a_wrong_read(reads: Reads, first: Cursor, second: Cursor) -> LogCorrupt:
+    """Have both hold a piece whose end is not what the file holds; what the first says of that end."""
+    reads.wrong = True
+    for cursor in (first, second):
+        assert cursor.read(1, EVERYTHING) is not None
+    assert second.data is first.data
+    with pytest.raises(LogCorrupt) as caught:
+        rest_of(first)
+    return caught.value
+
+
 def test_a_read_that_was_wrong_is_no_loss_to_those_who_shared_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,15 +125,10 @@ def test_a_read_that_was_wrong_is_no_loss_to_those_who_shared_it(
     first, second, third = Cursor(log, 0), Cursor(log, 0), Cursor(log, 0)
     assert third.read(1, EVERYTHING) is not None
     reads = Reads(monkeypatch)
-    reads.wrong = True
-    for cursor in (first, second):
-        assert cursor.read(1, EVERYTHING) is not None
-    assert second.data is first.data
-    with pytest.raises(LogCorrupt) as caught:
-        rest_of(first)
-    segment = log.suspect(caught.value)
+    error = share_a_wrong_read(reads, first, second)
+    segment = log.suspect(error)
     assert segment is not None
-    assert log.suspect(caught.value) is segment  # who finds it out meanwhile waits, too
+    assert log.suspect(error) is segment  # who finds it out meanwhile waits, too
     segment.verify()
     first.let_go()
     for cursor in (first, second):
@@ -132,13 +138,7 @@ def test_a_read_that_was_wrong_is_no_loss_to_those_who_shared_it(
     first.seek(0)
     second.seek(0)
     RECENT_READS.forget(segment)
-    reads.wrong = True
-    for cursor in (first, second):
-        assert cursor.read(1, EVERYTHING) is not None
-    assert second.data is first.data
-    with pytest.raises(LogCorrupt) as caught:
-        rest_of(first)
-    assert log.suspect(caught.value) is None
+    assert log.suspect(share_a_wrong_read(reads, first, second)) is None
     for cursor in (second, third):
         position = cursor.position
         assert rest_of(cursor) == model.frames[position:]

@@ -132,6 +132,38 @@ async def test_a_damaged_old_segment_costs_one_batch(tmp_path: Path, at_run_time
         assert (await nsqd.http("GET", "/ping"))[0] == 200
 
 
+async def test_channels_that_meet_damage_together_lose_the_damaged_batch_alone(tmp_path: Path) -> None:
+    """While one of them has the file verified, the others read on in it."""
+    bodies = [b"%06d" % number + bytes(1000) for number in range(4000)]
+    names = [f"c{number}" for number in range(6)]
+
+    async def everything(nsqd: Nsqd, channel: str) -> list[bytes]:
+        async with await nsqd.connect() as client:
+            await client.sub("t", channel, 30)
+            got: list[bytes] = []
+            while not got or got[-1] != bodies[-1]:
+                message = await client.message()
+                client.fin(message)
+                got.append(message.body)
+            return got
+
+    with Nsqd(tmp_path, "--mem-queue-size=1").start() as nsqd:
+        assert (await nsqd.http("POST", "/topic/create?topic=t"))[0] == 200
+        for name in names:
+            assert (await nsqd.http("POST", f"/channel/create?topic=t&channel={name}"))[0] == 200
+        async with await nsqd.connect() as client:
+            for first in range(0, len(bodies), 2):
+                await client.mpub("t", bodies[first : first + 2])
+        [victim] = segments(tmp_path)
+        batch = split_batches(victim.read_bytes())[1000]
+        with victim.open("r+b") as file:
+            file.seek(batch.offset)
+            file.write(bytes(batch.length))
+        got = await asyncio.gather(*(everything(nsqd, name) for name in names))
+        assert got == [bodies[:2000] + bodies[2002:]] * len(names)
+        assert "lost positions 2000 to 2001" in nsqd.wait_for_line("ERROR: TOPIC")
+
+
 async def test_a_segment_that_is_gone_costs_its_messages_and_is_told(tmp_path: Path) -> None:
     flags = ("--max-bytes-per-file=700", "--mem-queue-size=1")
     await filled(tmp_path, *flags)
