@@ -487,8 +487,8 @@ async def test_a_journal_that_is_missing_is_told_and_is_no_damage(
         journal.unlink()
     async with running(tmp_path) as api:
         assert (await api.get("/ping")).status == 200
-    told = [record for record in caplog.records if "journal" in record.message]
-    assert [(each.levelname, each.message) for each in told] == [
+    told = [record for record in caplog.records if "journal" in record.getMessage()]
+    assert [(each.levelname, each.getMessage()) for each in told] == [
         ("WARNING", "TOPIC(t): there is no journal: all that is in the log comes again")
     ]
 
